@@ -130,7 +130,7 @@ def summary(study: Study, form: str) -> list[str]:
 
 def whole(study: Study) -> dict[str, Any]:
     rows = [
-        {"label": each.step.label, "command": study.experiment.command(each.step)}
+        {"label": each.step.label, "command": each.step.command}
         | ({"error": each.error} if each.error else {"reports": each.reports})
         for each in study.results
     ]
@@ -156,6 +156,7 @@ def whole(study: Study) -> dict[str, Any]:
     metavar="S",
     help="Of each row and round [1, with --full 5].",
 )
+@click.option("--rounds", type=click.IntRange(1, 100), metavar="N", help="[1, with --full 5]")
 @click.option(
     "--hz",
     type=click.IntRange(1, 10_000),
@@ -200,6 +201,7 @@ def run(
     names: Sequence[str],
     quick: bool,
     seconds: float | None,
+    rounds: int | None,
     hz: int,
     instances: list[int],
     processors: list[float],
@@ -224,7 +226,7 @@ def run(
     )
     if (instances or processors) and repairs.NAME not in [each.name for each in chosen]:
         raise click.UsageError(f"--instances and --processors are of {repairs.NAME}")
-    rounds = 1 if quick else FULL_ROUNDS
+    rounds = rounds or (1 if quick else FULL_ROUNDS)
     each_s = seconds or (QUICK_S if quick else FULL_S)
     folder = usable(place) if place else None
     end_in_order()

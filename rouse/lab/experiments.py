@@ -8,7 +8,7 @@ can be compared with ours.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,15 @@ MORE, LESS = "more is better", "less is better"
 @dataclass(frozen=True)
 class Step:
     label: str
-    words: str  # the arguments of rouse-bench
+    words: str  # the arguments of the program
     kind: str = OURS
     source: str = ""  # what the investigation says about this row
     settings: str = ""  # of its environment: NAME=VALUE
+    program: str = PROGRAM  # empty: the words have it
+
+    @property
+    def command(self) -> str:
+        return " ".join(filter(None, (self.settings, self.program, self.words)))
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,15 @@ class Figure:
     key: str
     factor: float = 1.0
     better: str = ""  # MORE or LESS; otherwise it only explains the others
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Rows that differ in a number: lines over it."""
+
+    x_title: str
+    lines: Mapping[str, Mapping[float, str]]  # labels of rows, by the number, by the line's name
+    figures: Sequence[str]  # the titles of those that are drawn
 
 
 # Runs a step for so many seconds. Returns its figures by key, or why there are none.
@@ -48,14 +62,17 @@ class Experiment:
     steps: Sequence[Step]
     figures: Sequence[Figure]
     pairs: Sequence[tuple[str, str]]  # labels of rows: the new mechanism, and what it replaces
-    program: str = PROGRAM
     step_s: float = 0.0  # of a row and round, beyond the time for which it is measured
     more_s: float = 0.0  # the same of a whole round
     notes: Sequence[str] = ()  # what a reader of the figures has to know
     run: Run | None = None  # runs a step; None: rouse-bench does
+    curves: Sequence[Curve] = ()
+    series: str = ""  # what differs in its rows, if it has rows of its own for that
 
-    def command(self, step: Step) -> str:
-        return " ".join(filter(None, (step.settings, self.program, step.words)))
+    @property
+    def page(self) -> str:
+        """The name of its page: each series has its own."""
+        return "-".join(filter(None, (self.name, self.series)))
 
     def seconds(self, each_s: float, rounds: int) -> float:
         return rounds * (len(self.steps) * (each_s + self.step_s) + self.more_s)
@@ -265,6 +282,16 @@ def every(hz: int = HZ) -> list[Experiment]:
                     for count in CROWDS
                 ),
             ),
+            curves=(
+                Curve(
+                    "threads",
+                    {
+                        label: {count: f"{count} threads, {label}" for count in CROWDS}
+                        for label in ("one scheduling lock", "one for each")
+                    },
+                    ("lock ns/call",),
+                ),
+            ),
         ),
         Experiment(
             "E2",
@@ -358,6 +385,16 @@ def every(hz: int = HZ) -> list[Experiment]:
                 ("accept: rouse, in turns", "accept: EPOLLEXCLUSIVE"),
                 ("accept: with promotion", "accept: by priority"),
             ],
+            curves=(
+                Curve(
+                    "threads of the loop",
+                    {
+                        what: {size: f"{size} {what}" for size in ring_sizes()}
+                        for what in ("kernel threads", "processes", "user threads")
+                    },
+                    ("best loop µs",),
+                ),
+            ),
             notes=("The mutexes of kernel threads and of processes are rouse's, too, not libc's.",),
         ),
     ]

@@ -15,7 +15,7 @@ from rouse.errors import RouseError
 from rouse.lab import databases, runs
 from rouse.lab.database_servers import POINT, SERVERS, found, rouse
 from rouse.lab.databases import Row, Wanted
-from rouse.lab.experiments import NEW_WAY, OLD_WAY, Experiment, Step
+from rouse.lab.experiments import NEW_WAY, OLD_WAY, Curve, Experiment, Step
 from rouse.text import counted, printable
 
 NAME = "E2"
@@ -39,15 +39,18 @@ class Variant:
 
     @property
     def label(self) -> str:
-        how = ", mutexes spin first" if self.options else ""
-        return f"MariaDB, {counted(self.clients, 'client')}{how}"
+        return f"MariaDB, {counted(self.clients, 'client')}{', ' * bool(self.way)}{self.way}"
+
+    @property
+    def way(self) -> str:
+        return "mutexes spin first" if self.options else ""
 
     @property
     def step(self) -> Step:
         words = " ".join((*rouse_run(self.options), SERVER))
         load = f"sysbench {POINT} --threads={self.clients}"
         kind = NEW_WAY if self.options else OLD_WAY
-        return Step(self.label, f"{words}; {load}", kind)
+        return Step(self.label, f"{words}; {load}", kind, program="")
 
 
 def rouse_run(options: Sequence[str]) -> list[str]:
@@ -84,10 +87,15 @@ def run(step: Step, seconds: float) -> tuple[Row, str]:
 def extended(experiment: Experiment) -> Experiment:
     """Return E2 with its databases."""
     labels = [variant.label for variant in VARIANTS]
+    lines: dict[str, dict[float, str]] = {}
+    for variant in VARIANTS:
+        lines.setdefault(variant.way or "mutexes of libc", {})[variant.clients] = variant.label
+    drawn = ("calls/s", "switches/call", "user µs", "system µs")
     return replace(
         experiment,
         steps=[*experiment.steps, *(variant.step for variant in VARIANTS)],
         pairs=[*experiment.pairs, *zip(labels[1::2], labels[::2], strict=True)],
         more_s=len(VARIANTS) * STEP_S,
         run=run,
+        curves=[*experiment.curves, Curve("clients of MariaDB", lines, drawn)],
     )

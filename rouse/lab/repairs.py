@@ -18,7 +18,17 @@ from rouse.errors import RouseError
 from rouse.lab import databases, web_instances
 from rouse.lab.database_servers import POINT, SERVERS, TABLES, Server, found
 from rouse.lab.databases import Row, Wanted
-from rouse.lab.experiments import LESS, MORE, NEW_WAY, OLD_WAY, Experiment, Figure, Run, Step
+from rouse.lab.experiments import (
+    LESS,
+    MORE,
+    NEW_WAY,
+    OLD_WAY,
+    Curve,
+    Experiment,
+    Figure,
+    Run,
+    Step,
+)
 from rouse.lab.processors import limited
 from rouse.text import counted, duration, printable
 
@@ -191,18 +201,31 @@ def by_processors(counts: Sequence[float]) -> list[Variant]:
     ]
 
 
+def series(name: str, variants: Sequence[Variant | Web], counts: Sequence[float]) -> Curve:
+    """Return the curves of servers by a number, in whose order the variants of each are."""
+    each = len(counts)
+    lines = {}
+    for first in range(0, len(variants), each):
+        labels = [variant.label for variant in variants[first : first + each]]
+        lines[labels[0].rpartition(": ")[0]] = dict(zip(counts, labels, strict=True))
+    return Curve(name, lines, ("transactions/s", "p95 ms", "lock wait µs"))
+
+
 def experiment(instances: Sequence[int] = (), processors: Sequence[float] = ()) -> Experiment:
     """instances: compare one instance with so many. processors: servers on so many of them. Without
     either: before and after a repair."""
     pairs: list[tuple[str, str]] = []
+    curve: Curve | None = None
     variants: list[Variant | Web]
     if processors:
-        variants = [*by_processors(processors)]
+        variants = [*by_processors(sorted(processors))]
         title = "a database that stopped scaling, by the processors that it has"
+        curve = series("processors", variants, sorted(processors))
     elif instances:
         variants = by_instances(instances)
         title = "servers that stopped scaling, as one instance and as several"
         each = len(set(instances) | {1})
+        curve = series("instances", variants, sorted({1, *instances}))
         pairs = [
             (variants[first + other].label, variants[first].label)
             for first in range(0, len(variants), each)
@@ -220,7 +243,7 @@ def experiment(instances: Sequence[int] = (), processors: Sequence[float] = ()) 
             "six instances, in the global zone and five zones of 24 processors: nearly five times"
             " one zone, almost twice a full E6900",
         ),
-        [Step(each.label, each.words, each.kind) for each in variants],
+        [Step(each.label, each.words, each.kind, program="") for each in variants],
         (
             Figure("transactions/s", "per_s", better=MORE),
             Figure("p95 ms", "p95_ms", better=LESS),
@@ -230,7 +253,8 @@ def experiment(instances: Sequence[int] = (), processors: Sequence[float] = ()) 
             Figure("lock wait µs", "lock_wait_us", better=LESS),
         ),
         pairs,
-        program="",
         step_s=STEP_S,
         run=runner(variants),
+        curves=[curve] if curve else [],
+        series="processors" if processors else "instances" if instances else "",
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from rouse.lab.experiments import MORE, Experiment, Figure
 from rouse.lab.quiet import LOUD, Reading, disturbances
 from rouse.lab.runs import Result, Study
-from rouse.render.charts import Bar, Bars, Value, number
+from rouse.render.charts import Bar, Bars, Curves, Value, number
 from rouse.render.study import Block, Grid, Heading, Items, Page, Picture, Words
 from rouse.text import counted
 
@@ -100,12 +100,32 @@ def how(study: Study) -> Iterator[str]:
         )
     yield f"{study.machine}; {study.date}."
     for each in study.results:
-        yield f"{each.step.label}: {study.experiment.command(each.step)}"
+        yield f"{each.step.label}: {each.step.command}"
 
 
 def machine_grid(readings: Sequence[Reading]) -> Grid:
     rows = [(each.name, each.state, each.found, each.why or "-") for each in readings]
     return Grid([("setting", "state", "found", "why it matters"), *rows], False)
+
+
+def curves(study: Study) -> Iterator[Picture]:
+    """Yield the curves that have two points or more."""
+    found = {each.step.label: each for each in study.results}
+    for curve in study.experiment.curves:
+        for figure in study.experiment.figures:
+            lines = {
+                name: {
+                    x: value
+                    for x, label in labels.items()
+                    if (value := value_of(found[label], figure))
+                }
+                for name, labels in curve.lines.items()
+            }
+            lines = {name: points for name, points in lines.items() if len(points) > 1}
+            if figure.title in curve.figures and lines:
+                name = f"{figure.title} by {curve.x_title}"
+                title = f"{figure.title}, {figure.better}, by {curve.x_title}"
+                yield Picture(name, Curves(title, curve.x_title, lines))
 
 
 def page(study: Study) -> Page:
@@ -138,6 +158,7 @@ def page(study: Study) -> Page:
             chart = Bars(f"{figure.title}, {figure.better}", bars)
             if any(bar.value for bar in bars):
                 blocks.append(Picture(figure.title, chart))
+    blocks += curves(study)
     blocks += [
         Heading("The old mechanism beside the new one"),
         Items([line for line, _ in verdicts] or ["No pair of rows has figures."]),
@@ -148,4 +169,4 @@ def page(study: Study) -> Page:
         Heading("How it was measured"),
         Items(list(how(study))),
     ]
-    return Page(experiment.name, f"{experiment.name}: {experiment.title}", blocks)
+    return Page(experiment.page, f"{experiment.name}: {experiment.title}", blocks)

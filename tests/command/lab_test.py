@@ -23,12 +23,14 @@ from xml.etree import ElementTree
 
 from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse, start_ready
 
-from rouse.cli import lab_shared
+from rouse.cli import lab, lab_shared
 from rouse.errors import RouseError
 from rouse.lab import experiments, packages, runs
 from rouse.lab.processors import limited, quota_files
 from rouse.lab.quiet import LOUD, QUIET, UNSEEN, Machine, Reading
-from rouse.render import charts
+from rouse.lab.runs import Result, Study
+from rouse.render import charts, experiment
+from rouse.render.study import Picture
 
 BENCH = BUILD / "bench"
 FILES = {
@@ -327,7 +329,7 @@ class Laboratory(unittest.TestCase):
         """The affinity of the last row of them is the highest."""
         rows = [step for step in experiments.by_affinity() if step.settings]
         self.assertEqual(len(rows), 6)
-        self.assertTrue(experiments.every()[0].command(rows[-1]).startswith(rows[-1].settings))
+        self.assertTrue(rows[-1].command.startswith(f"{rows[-1].settings} rouse-bench "))
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "bench"
             program.write_text('#!/bin/sh\necho "{\\"level\\": $ROUSE_STEAL_AFFINITY}"\n')
@@ -347,9 +349,10 @@ class Laboratory(unittest.TestCase):
         self.assertGreaterEqual(report["voluntary_per_op"], 0.9)
 
     def test_quick_is_the_default(self) -> None:
-        done = self.lab("E4", "--quick", "--seconds", "0.01")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("plan: E4, 3 rows", done.stderr)
+        for words, rows in (((), 3), (("--rounds", "2"), 6)):
+            done = self.lab("E4", "--quick", "--seconds", "0.01", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"plan: E4, {rows} rows", done.stderr)
 
     def test_a_laboratory_of_root_restores_settings_first(self) -> None:
         with (
@@ -428,7 +431,7 @@ class Laboratory(unittest.TestCase):
         page = (folder / "E5.html").read_text()
         for link in re.findall(r"(?:src|href)=\"([^\"]*)", page):
             self.assertTrue(link.startswith("data:"), link)
-        self.assertEqual(page.count("<svg"), 2)
+        self.assertEqual(page.count("<svg"), 3)
         for text in (page, (folder / "E5.md").read_text()):
             self.assertIn("T2000: 1,140 µs", text)
             self.assertIn("address randomisation", text)
@@ -450,11 +453,46 @@ class Laboratory(unittest.TestCase):
             for name in shown:
                 root = ElementTree.parse(folder / name).getroot()
                 texts = {text.text for text in root.iter(f"{{{charts.NAMESPACE}}}text")}
-                self.assertLess({"33 user threads", "the old mechanism", "rouse"}, texts)
+                wanted = {"33 user threads", "the old mechanism", "rouse"}
+                if name == "E5-best-loop-us-by-threads-of-the-loop.svg":
+                    wanted = {"33", "threads of the loop", "kernel threads", "user threads"}
+                self.assertLess(wanted, texts)
             pngs = {path.stem for path in folder.glob("*.png")}
             self.assertEqual(pngs, {Path(name).stem for name in shown} if has_png else set())
             left = [p.name for p in folder.iterdir() if p.suffix not in (".svg", ".png")]
             self.assertEqual(sorted(left), ["E5.html", "E5.md"])
+
+    def test_rows_by_a_number_are_curves_and_each_series_has_its_page(self) -> None:
+        """Of E2 the clients of a database, of E6 its instances or processors."""
+        every = (
+            lab.known()["E2"],
+            lab.known(instances=[2, 4])["E6"],
+            lab.known(processors=[0.5, 1])["E6"],
+        )
+        names = []
+        for whole in every:
+            steps = [step for step in whole.steps if step.label.startswith(("Maria", "Post"))]
+            results = [
+                Result(step, [{"per_s": 10.0 + place, "calls_per_s": 10.0 + place}])
+                for place, step in enumerate(whole.steps)
+            ]
+            made = experiment.page(Study(whole, results, [], 1.0, 1, "a machine", "2026-11-27"))
+            (curves,) = (
+                block.chart
+                for block in made.blocks
+                if isinstance(block, Picture) and isinstance(block.chart, charts.Curves)
+            )
+            names.append((made.name, curves.x_title))
+            points = sum(map(len, curves.lines.values()))
+            self.assertGreaterEqual(points, len(steps))
+            self.assertTrue(all(not step.command.startswith("rouse-bench") for step in steps))
+        self.assertEqual(
+            names,
+            [
+                *(("E2", "clients of MariaDB"), ("E6-instances", "instances")),
+                ("E6-processors", "processors"),
+            ],
+        )
 
     def test_hostile_words_of_a_program_stay_words(self) -> None:
         folder = self.folder()
@@ -511,6 +549,7 @@ class Laboratory(unittest.TestCase):
         for words, status in (
             (("E7",), 2),
             (("E4", "--seconds", "0"), 2),
+            (("E4", "--rounds", "0"), 2),
             (("E4", "-o", "/proc/pages"), 3),
             (("E4", "-o", "/etc/passwd"), 3),
             (("E4", "--instances", "2"), 2),
