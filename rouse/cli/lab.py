@@ -103,7 +103,10 @@ class Lab(Group):
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Run the investigations that rouse answers on this machine: rouse lab NAME..., where NAME is
-    E1 to E6 or all. Without a name: list them."""
+    E1 to E6 or all. Without a name: list them.
+
+    The options of an investigation, such as --full and --output: rouse lab run --help.
+    """
     if ctx.invoked_subcommand is None:
         with output():
             print("\n".join(listing()))
@@ -145,11 +148,8 @@ def whole(study: Study) -> dict[str, Any]:
 
 @command.command(RUN, cls=Command, short_help="Run investigations: rouse lab E1 means it, too.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option(
-    "--quick/--full",
-    default=True,
-    help="One round of 1 s a row [the default], or five of 5 s, for figures to publish.",
-)
+@click.option("--quick", is_flag=True, help="One round of 1 s a row, the default.")
+@click.option("--full", is_flag=True, help="Five rounds of 5 s a row, for figures to publish.")
 @click.option(
     "--seconds",
     type=click.FloatRange(0.01, 3600),
@@ -160,7 +160,6 @@ def whole(study: Study) -> dict[str, Any]:
 @click.option(
     "--hz",
     type=click.IntRange(1, 10_000),
-    default=experiments.HZ,
     metavar="N",
     help=f"E1, E3: clock ticks per second of the old mechanism [{experiments.HZ}].",
 )
@@ -200,9 +199,10 @@ def whole(study: Study) -> dict[str, Any]:
 def run(
     names: Sequence[str],
     quick: bool,
+    full: bool,
     seconds: float | None,
     rounds: int | None,
-    hz: int,
+    hz: int | None,
     instances: list[int],
     processors: list[float],
     form: str,
@@ -218,7 +218,13 @@ def run(
     """
     if instances and processors:
         raise click.UsageError("--instances and --processors are two series: give one of them")
-    every = known(hz, instances, processors)
+    if quick and full:
+        raise click.UsageError("--quick and --full exclude each other")
+    if processors and max(processors) > (here := len(os.sched_getaffinity(0))):
+        there = counted(here, "processor")
+        raise click.UsageError(f"--processors {max(processors):g}: this machine has {there}")
+    every = known(hz or experiments.HZ, instances, processors)
+    names = [name.upper() if name.upper() in every else name for name in names]
     if unknown := [name for name in names if name not in every and name != ALL]:
         raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(every)} and all")
     chosen = (
@@ -226,8 +232,10 @@ def run(
     )
     if (instances or processors) and repairs.NAME not in [each.name for each in chosen]:
         raise click.UsageError(f"--instances and --processors are of {repairs.NAME}")
-    rounds = rounds or (1 if quick else FULL_ROUNDS)
-    each_s = seconds or (QUICK_S if quick else FULL_S)
+    if hz and not {each.name for each in chosen}.intersection(experiments.OF_TICKS):
+        raise click.UsageError(f"--hz is of {' and '.join(experiments.OF_TICKS)}")
+    rounds = rounds or (FULL_ROUNDS if full else 1)
+    each_s = seconds or (FULL_S if full else QUICK_S)
     folder = usable(place) if place else None
     end_in_order()
     with runs.only_one():

@@ -31,7 +31,7 @@ from rouse.cli.lab_shared import (
 )
 from rouse.cli.param_type import ParamType
 from rouse.errors import EXIT_FINDINGS, RouseError, output
-from rouse.lab import packages, runs, sweep, web_clients, web_servers
+from rouse.lab import packages, runs, sweep, tracepoint, web_clients, web_servers
 from rouse.lab.sweep import About, Plan, Result
 from rouse.render.study import write
 from rouse.render.sweep import NAME, REMARK, page, table, write_raw
@@ -92,7 +92,8 @@ def results_file(
         if (before.client, before.seconds) != (about.client, about.seconds):
             how = f"{before.client} and --seconds {before.seconds}"
             raise RouseError(f"{path}: was measured with {how}", "resume it with the same")
-        yield before, results, file
+        sweep.append_readings(file, about.readings)
+        yield replace(before, later=[*before.later, about.readings]), results, file
 
 
 def absent(plan: Plan) -> tuple[Plan, list[Result]]:
@@ -203,6 +204,8 @@ def http(
             rounds or (QUICK_ROUNDS if quick else FULL_ROUNDS),
         )
     )
+    if resume and place and not (Path(place) / f"{NAME}.jsonl").exists():
+        raise RouseError(f"{place}/{NAME}.jsonl: does not exist", "start without --resume")
     folder = usable(place) if place else None
     end_in_order()
     with runs.only_one():
@@ -219,6 +222,8 @@ def http(
             tell(f"plan: {counted(len(cells), 'cell')}, about {seconds / 60:.1f} minutes")
             until = time.monotonic() + (QUICK_MOST_S if quick else math.inf)
             descriptors = web_clients.raise_descriptors()
+            if why := tracepoint.why_not():
+                tell(f"system calls are not counted: {why}")
             for result in sweep.run(plan, cells, client, descriptors, until, tell):
                 if result.error:
                     tell(f"{result.server}: {result.error}")
@@ -229,7 +234,7 @@ def http(
         if folder:
             tell(f"wrote {write_raw(folder, shown)}")
             processors = len(os.sched_getaffinity(0))
-            tell(f"wrote {write(folder, page(about, shown, processors))}")
+            tell(f"wrote {write(folder, page(about, shown, processors, why))}")
     with output():
         print("\n".join(as_text(table(shown), (REMARK,))))
     if any(result.error for result in sweep.latest(results).values()):

@@ -89,6 +89,7 @@ TIMES_OUT = "-T 100 --sets 0 --timeout-us"
 
 
 HZ = 100  # of the sources' systems
+OF_TICKS = ("E1", "E3")  # experiments whose old mechanism has a clock
 ALONE = "one thread, {}"
 AFFINITIES = range(1, 7)  # from workers that steal at once, to those that hardly ever do
 # By tenths of a tick.

@@ -24,6 +24,7 @@ from rouse.text import counted, printable
 
 QUIET, LOUD, UNSEEN = "quiet", "loud", "unseen"
 LOAD_MOST = 0.3  # processes that want to run, on average over the last minute
+IDLE_S, BUSY_MOST = 3.0, 0.02  # after a higher load: that nothing runs now, as a share
 STEAL_MOST = 0.01  # of the processors' time
 LATENCY_MOST_US = 10  # a processor may take as long to leave an idle state
 SAMPLE_S = 0.5
@@ -152,11 +153,12 @@ class Machine:
         count = counted(len(os.sched_getaffinity(0)), "processor")
         return f"{count} ({name}), Linux {os.uname().release}"
 
-    def processor_ticks(self) -> tuple[int, int]:
-        """Return the time of all processors so far, and the part that the hypervisor took."""
+    def processor_ticks(self) -> tuple[int, int, int]:
+        """Return the time of all processors so far, what was idle of it, and what the hypervisor
+        took."""
         words = self.text("proc/stat").split("\n", 1)[0].split()[1:]
         ticks = [int(word) for word in words if word.isdecimal()]
-        return sum(ticks[:8]), ticks[7] if len(ticks) > 7 else 0
+        return sum(ticks[:8]), sum(ticks[3:5]), ticks[7] if len(ticks) > 7 else 0
 
     def process_ticks(self) -> dict[str, int]:
         """Return the processor time of each process, by number and name."""
@@ -169,22 +171,29 @@ class Machine:
                 found[name] = int(words[11]) + int(words[12])
         return found
 
-    def busiest(self, before: dict[str, int], after: dict[str, int]) -> str:
+    @staticmethod
+    def busiest(before: dict[str, int], after: dict[str, int], sample_s: float) -> str:
         spent = {name: ticks - before.get(name, ticks) for name, ticks in after.items()}
         most = sorted(spent.items(), key=lambda item: -item[1])[:BUSY_NAMED]
-        per_s = SAMPLE_S * os.sysconf("SC_CLK_TCK") / 100
+        per_s = max(sample_s, 0.01) * os.sysconf("SC_CLK_TCK") / 100
         return ", ".join(f"{name} {ticks / per_s:.0f} %" for name, ticks in most if ticks > 0)
 
     def readings(self, sample_s: float = SAMPLE_S) -> list[Reading]:
-        whole, stolen = self.processor_ticks()
+        load = self.text("proc/loadavg").split(" ", 1)[0] or "not known"
+        is_high = load[:1].isdigit() and float(load) >= LOAD_MOST
+        sample_s = IDLE_S if is_high and sample_s else sample_s
+        whole, idle, stolen = self.processor_ticks()
         before = self.process_ticks()
         time.sleep(sample_s)
-        whole_after, stolen_after = self.processor_ticks()
-        busy = self.busiest(before, self.process_ticks())
-        load = self.text("proc/loadavg").split(" ", 1)[0] or "not known"
-        loud = load[:1].isdigit() and float(load) >= LOAD_MOST
+        whole_after, idle_after, stolen_after = self.processor_ticks()
+        busy = self.busiest(before, self.process_ticks(), sample_s)
+        whole, idle, stolen = whole_after - whole, idle_after - idle, stolen_after - stolen
+        # What this laboratory ran before is in the load, too.
+        loud = is_high and whole - idle >= BUSY_MOST * whole
         who = f"; now {busy}" if busy else ""
-        share = (stolen_after - stolen) / max(whole_after - whole, 1)
+        if is_high and not loud:
+            who = " in the last minute; now the processors are idle"
+        share = stolen / max(whole, 1)
         isolated = self.text("sys/devices/system/cpu/isolated") or "none"
         found = [
             Reading(LOAD, f"{load}{who}", LOUD if loud else QUIET, "others run" if loud else ""),

@@ -37,11 +37,13 @@ FORMAT = 1
 FILE_BYTES_MOST = 64 << 20
 VALUE_MOST = 1e15
 MARK = "rouse lab http"
+RESUMED = "resumed"  # the line with the machine's state when the sweep was continued
 KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
     "bool": (bool,),
     "float": (int, float),
+    "float | None": (int, float),
 }
 Record = TypeVar("Record", bound="DataclassInstance")
 
@@ -75,7 +77,7 @@ class Result:
     p50_us: float = 0.0
     p99_us: float = 0.0
     errors: int = 0
-    calls: float = 0.0  # of the system, per request; 0: not counted
+    calls: float | None = None  # of the system, per request; None: not counted
     limit: str = ""  # what limited the load, other than the server
     error: str = ""  # why there are no figures
 
@@ -93,6 +95,7 @@ class About:
     machine: str
     date: str
     readings: Sequence[Reading]
+    later: Sequence[Sequence[Reading]] = ()  # at each time that the sweep was continued
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def measured(server: Server, cell: Cell, client: Client, seconds: int) -> Result
         limit = limits(figures, running.port)
         running.check()
         running.ask_again()
-        calls = calls_of(running, client, load) if cell.round == 1 else 0.0
+        calls = calls_of(running, client, load) if cell.round == 1 else None
     cpu_s = sum(after) - sum(before)
     if cpu_s < figures.served * LEAST_CPU_S - TICKS_S:
         raise ClientError(
@@ -157,16 +160,16 @@ def measured(server: Server, cell: Cell, client: Client, seconds: int) -> Result
     )
 
 
-def calls_of(running: Running, client: Client, load: Load) -> float:
+def calls_of(running: Running, client: Client, load: Load) -> float | None:
     """Return the system calls per request, of a load by itself: to count them takes time, too.
 
-    0: this user may not count them.
+    None: they cannot be counted here.
     """
     with tracepoint.counting(*tree(running.process.pid)) as counter:
         if counter is None:
-            return 0.0
+            return None
         figures = client.ask(running, replace(load, seconds=COUNTED_S))
-        return counter.total() / figures.served if figures.served else 0.0
+        return counter.total() / figures.served if figures.served else None
 
 
 def result_of(server: Server, cell: Cell, client: Client, seconds: int, descriptors: int) -> Result:
@@ -222,9 +225,16 @@ def begin(path: Path, about: About) -> TextIO:
         file = path.open("x", encoding="utf-8")
     except FileExistsError as error:
         raise RouseError(f"{path}: exists", "continue it with --resume, or remove it") from error
-    file.write(line_of({MARK: FORMAT} | asdict(about)))
+    first = asdict(about)
+    del first["later"]
+    file.write(line_of({MARK: FORMAT} | first))
     file.flush()
     return file
+
+
+def append_readings(file: TextIO, readings: Sequence[Reading]) -> None:
+    file.write(line_of({RESUMED: [asdict(each) for each in readings]}))
+    file.flush()
 
 
 def resumed(path: Path) -> tuple[TextIO, About, list[Result]]:
@@ -255,14 +265,18 @@ def read(file: TextIO) -> tuple[About, list[Result], int]:
         raise ValueError
     readings = [checked(Reading(**each)) for each in first.pop("readings")]
     about = checked(About(**first, readings=()))
-    results = [checked(Result(**json.loads(line))) for line in lines[1:]]
-    return replace(about, readings=readings), results, len("".join(lines))
+    rest = [json.loads(line) for line in lines[1:]]
+    later = [[checked(Reading(**each)) for each in one[RESUMED]] for one in rest if RESUMED in one]
+    results = [checked(Result(**one)) for one in rest if RESUMED not in one]
+    return replace(about, readings=readings, later=later), results, len("".join(lines))
 
 
 def checked(found: Record) -> Record:
     """Return a record whose values have the types that they are declared with."""
     for field in fields(found):
         kinds = KINDS.get(str(field.type), (object,))
+        if field.name == "calls" and getattr(found, field.name) is None:
+            continue
         if not isinstance(value := getattr(found, field.name), kinds):
             raise TypeError(field.name)
         if isinstance(value, float | int) and not 0 <= value <= VALUE_MOST:

@@ -36,7 +36,7 @@ class Counter:
         number = PERF_EVENT_OPEN.get(platform.machine())
         known = [path for path in ID_FILES if path.exists()]
         if number is None or not known:
-            raise OSError("no tracepoint of system calls here")
+            raise OSError("no tracepoint is visible here; rouse doctor says why")
         event = int(known[0].read_text(encoding="ascii"))
         attribute = ATTRIBUTE.pack(
             PERF_TYPE_TRACEPOINT, ATTRIBUTE.size, event, 0, 0, 0, INHERIT, 0, 0, 0
@@ -56,6 +56,15 @@ class Counter:
     def close(self) -> None:
         while self.descriptors:
             os.close(self.descriptors.pop())
+
+
+def why_not() -> str:
+    """Return why system calls cannot be counted here. Empty: they can."""
+    try:
+        Counter(os.getpid()).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 @contextlib.contextmanager

@@ -241,17 +241,38 @@ def held() -> str:
     """Waits for locks, by acquisition site and the holder's, with the columns of woken.
 
     Of a futex that is a lock, the place that released it is known instead of the holder's.
+
+    A wait ends when the thread has the lock. It may have been woken several times until then, while
+    others took it. For whom each time is not known: the row of the holder that was waited for
+    longest has all of these wake-ups.
     """
-    return f"""
+    place = ("process", "kind", "wait_site", "object_name")
+    rows = f"""
 SELECT process, kind, site AS wait_site, holder_site AS other_site,
     COALESCE(lock_name, '') AS object_name, {the_only("init_site")} AS init_site,
     CASE WHEN kind = '{FUTEX_LOCK}' THEN 'released' ELSE 'held' END AS role,
     CASE WHEN MIN("lock") = MAX("lock") THEN 1 ELSE COUNT(*) END AS objects,
-    MAX("lock") AS object, SUM(contested) AS "count", 0 AS woken, 0 AS useless,
+    MAX("lock") AS object, SUM(contested) AS "count",
     SUM(waiting) AS waiting, SUM(wait_ns) AS wait_ns, MAX(wait_most_ns) AS wait_most_ns,
     0 AS late_ns, 0 AS waste_ns, 1 = 0 AS is_idle
 FROM ({waited_for("SELECT * FROM locks_now")}) l
 GROUP BY process, kind, site, holder_site, COALESCE(lock_name, '')
+"""
+    longest = f"""
+SELECT h.*, ROW_NUMBER() OVER (
+    PARTITION BY {names(place)} ORDER BY wait_ns DESC, other_site
+) AS place
+FROM ({rows}) h
+"""
+    wakes = f"""
+SELECT process, kind, wait_site, COALESCE(object_name, '') AS object_name,
+    SUM({total(VERDICTS)} - timeout) AS woken, SUM(lost_race + false_ + early) AS useless
+FROM wakes WHERE kind IN ({texts(LOCK_KINDS)}) GROUP BY 1, 2, 3, 4
+"""
+    same = " AND ".join(f"r.{name} = w.{name}" for name in place)
+    return f"""
+SELECT r.*, COALESCE(w.woken, 0) AS woken, COALESCE(w.useless, 0) AS useless
+FROM ({longest}) r LEFT JOIN ({wakes}) w ON {same} AND r.place = 1
 """
 
 

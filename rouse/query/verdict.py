@@ -67,6 +67,7 @@ NEAR = 3  # calls between a function that holds a lock and its wait
 SYNC = "sync"
 IO_KINDS = ("read", "write", SYNC, "connect", "poll", "set", "epoll", "message")
 SATURATED = 0.9  # a lock that is held for more of the time is not free when a request comes
+WOKEN_OFTEN = 3.0  # times for each wait for a lock, from which on the verdict says it
 HERD_LEAST, HERD_SHARE = 100, 0.4  # useless wake-ups per s of the run, and their part of all
 LEAST_ERROR = 0.005  # of a share, which is then printed
 ERROR_MOST = 0.3  # of a share, from which on it is not stated
@@ -272,6 +273,18 @@ GROUP BY w.wait_site ORDER BY SUM(w.wait_ns) DESC LIMIT 1
     return rows[0]["label"] or "" if rows else ""
 
 
+def woken_often(row: Row, program: Program) -> str:
+    """Say how often a waiter is woken until it has the lock, if others mostly take it first."""
+    lost = sum(
+        wake["lost_race"] + wake["false_"]
+        for wake in program.wakes
+        if wake["process"] == row["process"]
+        and (wake["kind"], wake["object"], wake["objects"]) == (row["kind"], row["lock"], 1)
+    )
+    each = 1 + lost / max(row["contested"], 1)
+    return f", and is woken {each:,.0f} times until it has the lock" if each >= WOKEN_OFTEN else ""
+
+
 def lock_finding(row: Row, program: Program, database: Database) -> Finding | None:
     whole = program.sum(*STATES) - program.sum("join", "accept")
     if row["wait_ns"] < max(LEAST_SHARE * whole, LEAST_NS):
@@ -284,7 +297,7 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
     whom = "another thread there" if holder and holder == waiter else holder
     waits = (
         f"{waiter or 'a thread'} waits {duration(row['wait_ns'])} in all for"
-        f" {whom or 'a holder that is not known'}{role and f', {role}'}"
+        f" {whom or 'a holder that is not known'}{role and f', {role}'}{woken_often(row, program)}"
     )
     own, load = own_of(row), load_of(row, program)
     if not row["hold_ns"]:

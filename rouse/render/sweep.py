@@ -48,7 +48,7 @@ def grouped(results: Sequence[Result]) -> dict[Key, list[Result]]:
 def value_of(rounds: Sequence[Result], name: str) -> Value | None:
     good = [result for result in rounds if not result.error]
     if name == "calls":
-        good = [result for result in good if result.calls]
+        good = [result for result in good if result.calls is not None]
     if name == "cpu_us":
         values = [result.user_us + result.system_us for result in good]
     else:
@@ -83,16 +83,18 @@ def curves(groups: Mapping[Key, list[Result]], name: str, workers: int, kept: bo
     return Curves(title, "connections", lines)
 
 
-def page(about: About, results: Sequence[Result], processors: int) -> Page:
+def page(about: About, results: Sequence[Result], processors: int, uncounted: str) -> Page:
+    """uncounted: why there are no system calls."""
     groups = grouped(results)
     blocks: list[Block] = [
         Words(f"This machine was {state_of(about.readings)}."),
+        *(Words(f"The sweep was continued: it was {state_of(each)} then.") for each in about.later),
         Heading("Figures"),
         Grid(table(results)),
         Items(
             [
                 "CPU time is that of the server, of one request. System calls, too: they are "
-                "counted in a load by itself; -: this user may not.",
+                f"counted in a load by itself. -: not counted{': ' * bool(uncounted)}{uncounted}.",
                 "The source (E4): uThreads' web server, rebuilt, 128,626 requests/s by one thread "
                 "of wrk with 200 connections, on another machine.",
                 "A figure is the median of the rounds, with the least and the most.",
@@ -125,7 +127,13 @@ def page(about: About, results: Sequence[Result], processors: int) -> Page:
 
 def write_raw(folder: Path, results: Sequence[Result]) -> Path:
     """Write the results of each cell and round: as Parquet if pyarrow is installed, else as CSV."""
-    rows = [asdict(result) for result in latest(results).values()]
+    rows = [
+        {
+            name: None if result.error and name in (*FIGURES, "requests", "errors") else value
+            for name, value in asdict(result).items()
+        }
+        for result in latest(results).values()
+    ]
     if importlib.util.find_spec("pyarrow") is not None:
         return write_parquet(folder / f"{NAME}.parquet", rows)
     file = io.StringIO(newline="")

@@ -134,6 +134,13 @@ class Locks(unittest.TestCase):
             ],
         )
 
+    def test_wake_ups_of_a_lock_are_summed_at_the_holder_that_was_waited_for_longest(self) -> None:
+        """A wait has several, while others take the lock: the sums are those of the wakes."""
+        lost = [{**wake, "lost_race": 7} for wake in WAKES if wake["kind"] == "mutex"]
+        rows = [row for row in asked(measures.wait_sites, wakes=lost) if row["kind"] == "mutex"]
+        found = picked(rows, "wait_ns", "count", "woken", "useless")
+        self.assertEqual(found, [(20 * MS, 2, 16, 14), (10 * MS, 1, 0, 0)])
+
     def test_a_holder_that_is_not_known_is_not_the_runtime(self) -> None:
         rows = asked(measures.wait_sites, locks=[lock(holder_site="0x0", contested=1)])
         held = [row for row in rows if row["role"] == "held"]

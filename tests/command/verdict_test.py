@@ -107,6 +107,12 @@ class Rules(unittest.TestCase):
         self.assertEqual((hot.kind, slept.kind), (verdict.HOT_LOCK, verdict.UNDER_LOCK))
         self.assertEqual((hot.object, hot.blame_ns), ("hot", 3 * S))
 
+    def test_a_lock_whose_woken_waiters_find_it_taken_is_said_to_wake_them_often(self) -> None:
+        wake = {"kind": "mutex", "object": 1, "wait_site": "0x10", "wait_ns": S}
+        for lost, said in ((150, None), (3600, "woken 37 times until it has the lock")):
+            (hot,) = made(locks=[LOCK], wakes=[{**wake, "useful": 100, "lost_race": lost}]).findings
+            self.assertEqual(said in hot.text if said else "woken" not in hot.text, True, hot.text)
+
     def test_a_lock_whose_holders_wait_for_another_lock_is_not_to_blame(self) -> None:
         outer = {**LOCK, "lock": 2, "lock_name": "outer", "inside_lck_ns": int(0.95 * S)}
         self.assertEqual([f.object for f in made(locks=[LOCK, outer]).findings], ["hot"])
