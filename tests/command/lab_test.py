@@ -214,6 +214,21 @@ class Quiet(unittest.TestCase):
         states = self.states()
         self.assertEqual((states["load"], states["virtual machine"]), (LOUD, UNSEEN))
 
+    def test_a_load_that_is_over_disturbs_nobody(self) -> None:
+        """As that of the experiment before. The readings are taken once the processors idle."""
+        (self.root / "proc/loadavg").write_text("36.66 0.1 0.1 1/200 4711\n")
+        times = self.root / "proc/stat"
+        for busy, idle, state in ((201, 880, QUIET), (290, 810, LOUD)):
+            times.write_text("cpu  200 0 0 800 0 0 0 0 0 0\n")
+            later = f"cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\n"
+
+            def passes(_: float, later: str = later) -> None:
+                times.write_text(later)
+
+            with mock.patch("rouse.lab.quiet.time.sleep", passes):
+                found = {each.name: each for each in self.machine.readings()}
+            self.assertEqual(found["load"].state, state, found["load"])
+
     def test_settings_are_quiet_meanwhile_and_then_as_before(self) -> None:
         for error in (None, KeyboardInterrupt, SystemExit):
             with (
@@ -350,7 +365,7 @@ class Laboratory(unittest.TestCase):
 
     def test_quick_is_the_default(self) -> None:
         for words, rows in (((), 3), (("--rounds", "2"), 6)):
-            done = self.lab("E4", "--quick", "--seconds", "0.01", *words)
+            done = self.lab("e4", "--quick", "--seconds", "0.01", *words)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"plan: E4, {rows} rows", done.stderr)
 
@@ -554,6 +569,9 @@ class Laboratory(unittest.TestCase):
             (("E4", "-o", "/etc/passwd"), 3),
             (("E4", "--instances", "2"), 2),
             (("E6", "--processors", "0"), 2),
+            (("E6", "--processors", "4096"), 2),
+            (("E4", "--quick", "--full"), 2),
+            (("E2", "--hz", "50"), 2),
             (("E6", "--processors", "1,inf"), 2),
             (("E6", "--instances", "0"), 2),
             (("E6", "--instances", "2", "--processors", "1"), 2),

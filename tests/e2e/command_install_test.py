@@ -109,7 +109,9 @@ class MakeInstall(Folder):
         self.check(command)
         self.check_run(command)
         self.assertEqual(run(command, "--version"), f"rouse {version()}\n")
-        for name in ("rouse/store/decode.py", "rouse/lab/wrk.lua", "programs/bench-http-client"):
+        servers = ("programs/bench-raw-epoll", "programs/bench-raw-uring")
+        client = "programs/bench-http-client"
+        for name in ("rouse/store/decode.py", "rouse/lab/wrk.lua", client, *servers):
             self.assertIn(Path("usr/local/lib/rouse") / name, installed.files)
         code = "import sys; sys.path.insert(0, sys.argv[1]); from rouse import errors"
         code += "; print(errors.how_to_install('query', 'duckdb'))"
