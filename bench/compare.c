@@ -7,7 +7,8 @@
  * So the reader below is short, and refuses everything else.
  * The ratio of a case is the median of the ratios of all pairs of a sample of B and one of A (Hodges and Lehmann). Its
  * 95 % interval has the ranks of the Mann-Whitney test, and so needs no assumption about the samples' distribution.
- * Several lines of one case in a file, such as those of repeated runs, are taken together.
+ * Several lines of one case in a file, such as those of repeated runs, are taken together. A case that each file has once,
+ * with another kind, or other numbers of processes or threads, is a pair, too.
  */
 #include "bench.h"
 
@@ -291,9 +292,47 @@ static size_t first_rank(unsigned a, unsigned b)
     return rank < 1 ? 1 : (size_t)rank;
 }
 
-static void print_name(const struct result *r)
+/* Returns the only result of a name that the other file does not have likewise. NULL: there is none, or several are. */
+static struct result *only_one(const struct results *all, const char *name,
+                               const struct results *other)
 {
-    printf("%-16s %3.0f %6.0f %-7s ", r->name, r->processes, r->members, r->threads);
+    struct result *found = NULL;
+    for (unsigned i = 0; i < all->count; i++) {
+        struct result *one = &all->result[i];
+        if (strcmp(one->name, name) != 0 || find(other, one))
+            continue;
+        if (found)
+            return NULL;
+        found = one;
+    }
+    return found;
+}
+
+/* Returns what a result of one file is compared with. NULL: with nothing. */
+static struct result *partner(const struct results *all, const struct result *one,
+                              const struct results *other)
+{
+    struct result *same = find(other, one);
+    if (same)
+        return same;
+    return only_one(all, one->name, other) ? only_one(other, one->name, all) : NULL;
+}
+
+/* Print what both have, or what each has. */
+static void print_name(const struct result *a, const struct result *b)
+{
+    char processes[64], members[64], kinds[2 * NAME_BYTES];
+
+    snprintf(processes, sizeof processes, "%.0f", a->processes);
+    snprintf(members, sizeof members, "%.0f", a->members);
+    snprintf(kinds, sizeof kinds, "%s", a->threads);
+    if (a->processes != b->processes)
+        snprintf(processes, sizeof processes, "%.0f/%.0f", a->processes, b->processes);
+    if (a->members != b->members)
+        snprintf(members, sizeof members, "%.0f/%.0f", a->members, b->members);
+    if (strcmp(a->threads, b->threads) != 0)
+        snprintf(kinds, sizeof kinds, "%s/%s", a->threads, b->threads);
+    printf("%-16s %3s %6s %-11s ", a->name, processes, members, kinds);
 }
 
 static bool print_pair(const struct result *a, const struct result *b)
@@ -304,7 +343,7 @@ static bool print_pair(const struct result *a, const struct result *b)
 
     if (!ratio)
         return refuse("out of memory");
-    print_name(a);
+    print_name(a, b);
     printf("%12.5f %12.5f %8.3f  ", a_us, b_us, median_of(ratio, n));
     if (rank)
         printf("%.3f to %.3f\n", ratio[rank - 1], ratio[n - rank]);
@@ -317,7 +356,7 @@ static bool print_pair(const struct result *a, const struct result *b)
 /* A case without samples in one of the files, or that one of them (NULL) does not have. */
 static void print_uneven(const struct result *a, const struct result *b)
 {
-    print_name(a ? a : b);
+    print_name(a ? a : b, b ? b : a);
     for (unsigned i = 0; i < 2; i++) {
         const struct result *one = i ? b : a;
         if (one && one->count > 0)
@@ -332,17 +371,17 @@ static bool print_all(const struct results *a, const struct results *b)
 {
     printf("# A %s\n# B %s\n", a->path, b->path);
     printf("# B/A: median ratio of all pairs of samples, and its 95 %% interval (Mann-Whitney)\n");
-    printf("%-16s %3s %6s %-7s %12s %12s %8s  %s\n", "", "prc", "thr", "kind", "A usecs/call",
+    printf("%-16s %3s %6s %-11s %12s %12s %8s  %s\n", "", "prc", "thr", "kind", "A usecs/call",
            "B usecs/call", "B/A", "95 %");
     for (unsigned i = 0; i < a->count; i++) {
-        const struct result *one = &a->result[i], *other = find(b, one);
+        const struct result *one = &a->result[i], *other = partner(a, one, b);
         if (!other || !one->count || !other->count)
             print_uneven(one, other);
         else if (!print_pair(one, other))
             return false;
     }
     for (unsigned i = 0; i < b->count; i++)
-        if (!find(a, &b->result[i]))
+        if (!partner(b, &b->result[i], a))
             print_uneven(NULL, &b->result[i]);
     return true;
 }

@@ -55,6 +55,9 @@ def expected(timeout_ms: float, threads: int, long: float, tick_ms: float = TICK
     return Expected(calls, calls * (1 + early))
 
 
+CLOSE_MOST = 120  # ticks in a line
+
+
 def timeline(
     timeout_ms: float, gaps_ms: Sequence[float], tick_ms: float = TICK_MS
 ) -> list[tuple[int, bool]]:
@@ -78,8 +81,14 @@ def timeline(
 def drawing(timeout_ms: float, long: float, tick_ms: float, count: int) -> list[str]:
     """Draw the first ticks of one thread: where it is woken early, and where a call ends.
 
-    Long gaps lie as evenly as their share allows.
+    Long gaps lie as evenly as their share allows. count: the ticks of short time-outs; a long one
+    has as many as two calls take, close together.
     """
+    needed = 2 * ticks_of(timeout_ms, tick_ms) + 1
+    if needed > CLOSE_MOST:
+        return [f"a call takes {ticks_of(timeout_ms, tick_ms):,} ticks: too many to be drawn"]
+    is_close = needed > count
+    count = needed + 2 if is_close else count  # each call may take a tick more
     gaps, owed = [], 0.0
     for _ in range(count):
         owed += long
@@ -89,6 +98,15 @@ def drawing(timeout_ms: float, long: float, tick_ms: float, count: int) -> list[
     woken = dict(timeline(timeout_ms, gaps, tick_ms))
     marks = [{None: "·", True: "●", False: "○"}[woken.get(tick)] for tick in range(1, count + 1)]
     marks.insert(0, "●")
+    if is_close:
+        drawn = "".join(
+            "═" if mark == "·" and tick and gaps[tick - 1] > tick_ms else mark
+            for tick, mark in enumerate(marks)
+        )
+        return [
+            drawn,
+            "● a call ends, the next begins  ○ woken early  · a tick  ═ after a long gap",
+        ]
     lines = "".join("═" if gap > tick_ms else "─" for gap in gaps)
     drawn = marks[0] + "".join(line * 2 + mark for line, mark in zip(lines, marks[1:], strict=True))
     return [drawn, "● a call ends, the next begins  ○ woken early  ═ a gap longer than the tick"]

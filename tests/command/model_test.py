@@ -60,6 +60,11 @@ class Ticks(unittest.TestCase):
         drawn, _ = ticks.drawing(10, 0.2, 10, 5)
         self.assertEqual(drawn, "●──○──●──○──●══●")
 
+    def test_drawing_of_a_long_time_out_has_two_calls(self) -> None:
+        drawn, _ = ticks.drawing(25, 0.0, 1, 20)
+        self.assertEqual(drawn, "●" + "·" * 24 + "○●" + "·" * 24 + "○●·")
+        self.assertEqual(ticks.drawing(250, 0.2, 1, 20)[0][:22], "a call takes 250 ticks")
+
     def test_command(self) -> None:
         done = rouse("model", "tick", "--json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -481,9 +481,17 @@ class Comparison(unittest.TestCase):
         self.assertEqual(found["write"][3:5], ["0.00500", "-"])
         self.assertEqual(found["poll"][3:5], ["-", "0.00700"])
 
-    def test_the_same_case_with_other_threads_is_another_one(self) -> None:
-        done = self.compare(line("read", [1]), line("read", [1], T=2))
-        self.assertEqual(len([t for t in done.stdout.splitlines() if t.startswith("read")]), 2)
+    def test_a_case_of_other_threads_is_a_pair_if_each_file_has_one(self) -> None:
+        """Kernel threads beside user threads, as two files of the whole suite have them."""
+        for fields, names in (
+            ({"T": 2}, ["1", "1/2", "kernel"]),
+            ({"P": 3, "threads": "user"}, ["1/3", "1", "kernel/user"]),
+        ):
+            found = self.shown(line("read", [1000]), line("read", [3000], **fields))["read"]
+            self.assertEqual((found[:3], found[5]), (names, "3.000"))
+        several = f"{line('read', [1], T=2)}\n{line('read', [1], T=3)}"
+        done = self.compare(line("read", [1]), several)
+        self.assertEqual(len([t for t in done.stdout.splitlines() if t.startswith("read")]), 3)
 
     def test_a_bad_file_is_refused_in_one_line(self) -> None:
         good = line("getpid", [1, 2, 3, 4])
