@@ -2,6 +2,8 @@
 /*
  * main.c - what a thread library on clone(2) can do, and how it crashed.
  *
+ * Build: cc -std=gnu17 -O2 -pthread -o clone_threads clone_threads.c main.c
+ *
  * usage: clone_threads run        results, exit, locks, a signal: prints what happened
  *        clone_threads shared     threads that share one libc thread block call malloc: crashes
  *        clone_threads own        the same with a block each: prints the sum

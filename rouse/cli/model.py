@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +16,13 @@ import click
 from rouse import regular
 from rouse.cli.arguments import LockChange, Microseconds, Name
 from rouse.cli.commands import Command, Group
+from rouse.cli.lab_shared import tell, usable
 from rouse.cli.param_type import ParamType
 from rouse.errors import RouseError, output
 from rouse.model import scaling, ticks, whatif
+from rouse.render.charts import Curves, Value
 from rouse.render.report import Options, limited
+from rouse.render.study import Grid, Items, Page, Picture, write
 from rouse.tables.inputs import Asked, open_input
 from rouse.text import share
 
@@ -163,13 +167,22 @@ def finite(value: float) -> float | None:
     metavar="N,...",
     help="Predict the throughput there too.",
 )
+@click.option(
+    "-o",
+    "--output",
+    "place",
+    type=Name(),
+    metavar="FOLDER",
+    help="Also write a page there, with the curve and its band.",
+)
 @as_json_option
-def usl(file: str, asked: list[float] | None, as_json: bool) -> None:
+def usl(file: str, asked: list[float] | None, place: str | None, as_json: bool) -> None:
     """Fit the Universal Scalability Law to the rows of FILE, a number of threads, processors or
     clients and a throughput in each, repetitions included; name its limit and its peak.
 
     - is standard input.
     """
+    folder = usable(place) if place else None
     numbers, rates = scaling.read(lines_of(file), file)
     found = scaling.fit(numbers, rates)
     law = found.law
@@ -208,7 +221,42 @@ def usl(file: str, asked: list[float] | None, as_json: bool) -> None:
         "error": found.error,
         "curve": curve,
     }
+    if folder:
+        parts = [["", "fit", "95 %"]]
+        parts += [
+            [name, number(value), f"{number(low)} to {number(high)}"]
+            for name, value, (low, high) in rows
+        ]
+        tell(f"wrote {write(folder, usl_page(file, numbers, rates, found, at, parts))}")
     show(lines, whole, as_json)
+
+
+def usl_page(
+    file: str,
+    numbers: Sequence[float],
+    rates: Sequence[float],
+    found: scaling.Fit,
+    at: Sequence[float],
+    parts: Sequence[Sequence[str]],
+) -> Page:
+    measured: dict[float, list[float]] = {}
+    for each, rate in zip(numbers, rates, strict=True):
+        measured.setdefault(each, []).append(rate)
+    lines = {
+        "measured": {
+            each: Value(statistics.median(some), min(some), max(some))
+            for each, some in measured.items()
+        },
+        "fitted, and 95 % of the fits": {
+            each: Value(found.law.at(each), *found.band_at(each)) for each in at
+        },
+    }
+    blocks = (
+        Picture("throughput", Curves("throughput", "threads, processors or clients", lines)),
+        Grid(parts),
+        Items([f"The rows are those of {file}.", "one: the throughput of one. limit: of many."]),
+    )
+    return Page("usl", "Universal Scalability Law", blocks)
 
 
 def lines_of(file: str) -> list[str]:

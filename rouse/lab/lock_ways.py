@@ -7,6 +7,9 @@ same. Each row is a server with so many clients; the rows are the curve.
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +25,8 @@ NAME = "E2"
 SERVER = "mariadb"
 CLIENTS = (1, 4, 16, 64)
 ADAPTIVE = ("--locks", "adaptive")
+LOCK_WAIT = "select_lock_wait_ns_per_call"
+REPORT_S = 120  # for the server to end, and its report to be made
 STEP_S = 14.0  # to make, start and stop a database, beyond what is measured
 # The same figures of the rows of rouse-bench.
 KEYS = {
@@ -67,9 +72,17 @@ def measured(variant: Variant, seconds: float) -> Row:
         server = SERVERS[SERVER](folder)
         with databases.filled(server, wanted):
             pass
-        recorded = rouse("run", "-o", "/dev/null", *variant.options)
+        file = server.folder / "report.json"
+        recorded = rouse("run", "--json", "-o", str(file), *variant.options)
         with server.started(*recorded, "--") as running:
             row = databases.sampled([running], wanted, variant.clients)
+            done = server.transactions(POINT)
+            for pid in running.processes()[:1]:
+                os.kill(pid, signal.SIGTERM)
+            running.program.wait(REPORT_S)
+        sections = json.loads(file.read_text("utf-8"))["sections"]
+    waited_ns = sum(each["lock_wait_ns"] for each in sections["totals"])
+    row[LOCK_WAIT] = waited_ns / max(done, 1)
     return row | {name: row[key] for key, name in KEYS.items()}
 
 
@@ -80,7 +93,7 @@ def run(step: Step, seconds: float) -> tuple[Row, str]:
         return runs.run_row(runs.program(), step, seconds)
     try:
         return measured(variant, seconds), ""
-    except (RouseError, subprocess.TimeoutExpired, OSError) as error:
+    except (RouseError, subprocess.TimeoutExpired, OSError, ValueError) as error:
         return {}, printable(str(error))
 
 
@@ -90,12 +103,16 @@ def extended(experiment: Experiment) -> Experiment:
     lines: dict[str, dict[float, str]] = {}
     for variant in VARIANTS:
         lines.setdefault(variant.way or "mutexes of libc", {})[variant.clients] = variant.label
-    drawn = ("calls/s", "switches/call", "user µs", "system µs")
+    drawn = ("calls/s", "switches/call", "lock ns/call", "user µs", "system µs")
     return replace(
         experiment,
         steps=[*experiment.steps, *(variant.step for variant in VARIANTS)],
         pairs=[*experiment.pairs, *zip(labels[1::2], labels[::2], strict=True)],
         more_s=len(VARIANTS) * STEP_S,
         run=run,
+        notes=(
+            "lock ns/call: of select(2)'s own lock, and of all locks of MariaDB.",
+            "More caches of MariaDB's open tables, and PostgreSQL, whose locks are no mutexes: E6.",
+        ),
         curves=[*experiment.curves, Curve("clients of MariaDB", lines, drawn)],
     )

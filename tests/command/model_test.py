@@ -136,6 +136,18 @@ class Scaling(unittest.TestCase):
         text = self.of_text(rows.replace(",", "\t")).stdout
         self.assertIn("peak at", text)
 
+    def test_page_has_the_measured_points_and_the_law_with_its_band(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "new"
+            rows = "".join(f"{n},{self.LAW.at(n)}\n" for n in self.NUMBERS)
+            done = self.of_text(rows, "--at", "40", "-o", str(place))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            drawn = (place / "usl-throughput.svg").read_text()
+            self.assertEqual(drawn.count("<circle"), 2 * len(self.NUMBERS) + 1)
+            self.assertIn("peak at", (place / "usl.md").read_text())
+        refused = self.of_text("1,1\n", "-o", "/proc/pages")
+        self.assertEqual((refused.returncode, refused.stderr.count("\n")), (3, 1))
+
     def test_bad_rows_are_refused_in_one_line(self) -> None:
         for text, what in (
             ("1,10\n2,20\n4,30\n", "3 different numbers are too few"),
