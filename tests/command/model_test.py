@@ -204,7 +204,9 @@ class WhatIf(unittest.TestCase):
         of = load(900)
         found = {}
         for is_alone in (False, True):
-            own = {number: Lock(350 * MS, 0, 350 * MS, is_alone=is_alone) for number in range(8)}
+            own: dict[object, Lock] = {
+                number: Lock(350 * MS, 0, 350 * MS, is_alone=is_alone) for number in range(8)
+            }
             found[is_alone] = self.gain(replace(of, locks={**of.locks, **own}), parts=8)
         self.assertAlmostEqual(found[True], self.gain(of, parts=8), places=6)
         self.assertLess(found[False], 0.95 * found[True])
