@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,12 @@ class Wanted:
     seconds: float
 
 
-def load(server: Server, wanted: Wanted, clients: int) -> subprocess.Popen[str]:
-    """Start the clients. They run slightly longer than the measurement."""
-    seconds = round(wanted.seconds + BEGIN_S + END_S + END_EACH_S * clients)
+def load(server: Server, wanted: Wanted, clients: int, servers: int = 1) -> subprocess.Popen[str]:
+    """Start the clients. They run slightly longer than the measurement.
+
+    servers: how many there are, which keep the processors from each other's samples.
+    """
+    seconds = round(wanted.seconds + BEGIN_S + servers * (END_S + END_EACH_S * clients))
     words = server.bench(wanted.work, clients, f"--time={seconds}", "run")
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -57,7 +61,7 @@ def loaded(
     """Start that many clients for each server. They do not outlive the block."""
     programs: list[subprocess.Popen[str]] = []
     try:
-        programs += (load(server, wanted, clients) for server in servers)
+        programs += (load(server, wanted, clients, len(servers)) for server in servers)
         yield programs
     finally:
         for program in programs:
@@ -71,7 +75,8 @@ def measured(
     """The servers' work during a run, the seconds it took, and sysbench's summary of each load."""
 
     def sample() -> tuple[Sample, float]:
-        samples = [running.sample(wanted.work) for running in servers]
+        with ThreadPoolExecutor(len(servers)) as pool:  # each waits for the server's answer
+            samples = list(pool.map(lambda running: running.sample(wanted.work), servers))
         return sum(samples[1:], start=samples[0]), time.monotonic()
 
     with loaded([running.server for running in servers], wanted, clients) as programs:
@@ -80,6 +85,9 @@ def measured(
         time.sleep(wanted.seconds)
         after, end = sample()
         if any(program.poll() is not None for program in programs):
+            for program in programs:
+                if program.poll() is not None:
+                    finished(program)  # says why, if it failed
             raise LabError(f"{clients} clients had ended before they were looked at twice")
         return after.since(before), end - begin, [finished(program) for program in programs]
 
