@@ -188,7 +188,7 @@ class Machine:
         whole_after, idle_after, stolen_after = self.processor_ticks()
         busy = self.busiest(before, self.process_ticks(), sample_s)
         whole, idle, stolen = whole_after - whole, idle_after - idle, stolen_after - stolen
-        # What this laboratory ran before is in the load, too.
+        # The load also counts what this laboratory ran before.
         loud = is_high and whole - idle >= BUSY_MOST * whole
         who = f"; now {busy}" if busy else ""
         if is_high and not loud:
