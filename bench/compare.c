@@ -292,14 +292,13 @@ static size_t first_rank(unsigned a, unsigned b)
     return rank < 1 ? 1 : (size_t)rank;
 }
 
-/* Returns the only result of a name that the other file does not have likewise. NULL: there is none, or several are. */
-static struct result *only_one(const struct results *all, const char *name,
-                               const struct results *other)
+/* Returns the only result of a name. NULL: there is none, or there are several. */
+static struct result *only_one(const struct results *all, const char *name)
 {
     struct result *found = NULL;
     for (unsigned i = 0; i < all->count; i++) {
         struct result *one = &all->result[i];
-        if (strcmp(one->name, name) != 0 || find(other, one))
+        if (strcmp(one->name, name) != 0)
             continue;
         if (found)
             return NULL;
@@ -315,10 +314,10 @@ static struct result *partner(const struct results *all, const struct result *on
     struct result *same = find(other, one);
     if (same)
         return same;
-    return only_one(all, one->name, other) ? only_one(other, one->name, all) : NULL;
+    return only_one(all, one->name) ? only_one(other, one->name) : NULL;
 }
 
-/* Print what both have, or what each has. */
+/* Print a value once if both results have it, else as A/B. */
 static void print_name(const struct result *a, const struct result *b)
 {
     char processes[64], members[64], kinds[2 * NAME_BYTES];

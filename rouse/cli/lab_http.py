@@ -92,8 +92,7 @@ def results_file(
         if (before.client, before.seconds) != (about.client, about.seconds):
             how = f"{before.client} and --seconds {before.seconds}"
             raise RouseError(f"{path}: was measured with {how}", "resume it with the same")
-        sweep.append_readings(file, about.readings)
-        yield replace(before, later=[*before.later, about.readings]), results, file
+        yield before, results, file
 
 
 def absent(plan: Plan) -> tuple[Plan, list[Result]]:
@@ -218,6 +217,9 @@ def http(
         with results_file(folder, about, resume) as (about, results, file):
             done = {result.cell for result in results if not result.error}
             cells = [cell for cell in plan.cells(client) if cell not in done]
+            if resume and cells:
+                sweep.append_readings(file, readings)
+                about = replace(about, later=[*about.later, readings])
             seconds = plan.duration_s(len(cells))
             tell(f"plan: {counted(len(cells), 'cell')}, about {seconds / 60:.1f} minutes")
             until = time.monotonic() + (QUICK_MOST_S if quick else math.inf)

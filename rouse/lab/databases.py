@@ -40,7 +40,7 @@ class Wanted:
 def load(server: Server, wanted: Wanted, clients: int, servers: int = 1) -> subprocess.Popen[str]:
     """Start the clients. They run slightly longer than the measurement.
 
-    servers: how many there are, which keep the processors from each other's samples.
+    servers: how many there are. Each of them delays the samples of the others.
     """
     seconds = round(wanted.seconds + BEGIN_S + servers * (END_S + END_EACH_S * clients))
     words = server.bench(wanted.work, clients, f"--time={seconds}", "run")
@@ -50,7 +50,8 @@ def load(server: Server, wanted: Wanted, clients: int, servers: int = 1) -> subp
 def finished(program: subprocess.Popen[str]) -> str:
     told, _ = program.communicate(timeout=300)
     if program.returncode:
-        raise LabError(f"sysbench failed: {told.strip().splitlines()[-1]}")
+        lines = told.strip().splitlines() or [f"status {program.returncode}"]
+        raise LabError(f"sysbench failed: {lines[-1]}")
     return told
 
 

@@ -24,7 +24,7 @@ from rouse.text import counted, printable
 
 QUIET, LOUD, UNSEEN = "quiet", "loud", "unseen"
 LOAD_MOST = 0.3  # processes that want to run, on average over the last minute
-IDLE_S, BUSY_MOST = 3.0, 0.02  # after a higher load: that nothing runs now, as a share
+IDLE_S = 3.0  # after a higher load: for how long no more than that must run
 STEAL_MOST = 0.01  # of the processors' time
 LATENCY_MOST_US = 10  # a processor may take as long to leave an idle state
 SAMPLE_S = 0.5
@@ -182,14 +182,15 @@ class Machine:
         load = self.text("proc/loadavg").split(" ", 1)[0] or "not known"
         is_high = load[:1].isdigit() and float(load) >= LOAD_MOST
         sample_s = IDLE_S if is_high and sample_s else sample_s
-        whole, idle, stolen = self.processor_ticks()
         before = self.process_ticks()
+        whole, idle, stolen = self.processor_ticks()
         time.sleep(sample_s)
         whole_after, idle_after, stolen_after = self.processor_ticks()
         busy = self.busiest(before, self.process_ticks(), sample_s)
         whole, idle, stolen = whole_after - whole, idle_after - idle, stolen_after - stolen
         # The load also counts what this laboratory ran before.
-        loud = is_high and whole - idle >= BUSY_MOST * whole
+        processors = len(os.sched_getaffinity(0))
+        loud = is_high and (whole - idle) * processors >= LOAD_MOST * whole
         who = f"; now {busy}" if busy else ""
         if is_high and not loud:
             who = " in the last minute; now the processors are idle"

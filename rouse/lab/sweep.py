@@ -33,7 +33,7 @@ CELL_S = 0.8  # to start and stop a server, beyond the measured time
 COUNTED_S = 1  # for which system calls are counted, once for each row
 LEAST_CPU_S = 0.2e-6  # of any server, for a request
 TICKS_S = 4 * TICK_S  # by which the kernel's figures may be wrong
-FORMAT = 1
+FORMAT, OLDER = 2, 1  # the older one: calls that were not counted are 0
 FILE_BYTES_MOST = 64 << 20
 VALUE_MOST = 1e15
 MARK = "rouse lab http"
@@ -261,11 +261,14 @@ def read(file: TextIO) -> tuple[About, list[Result], int]:
     if lines and not lines[-1].endswith("\n"):
         lines.pop()  # it was being written
     first = json.loads(lines[0])
-    if first.pop(MARK) != FORMAT:
+    version = first.pop(MARK)
+    if version not in (FORMAT, OLDER):
         raise ValueError
     readings = [checked(Reading(**each)) for each in first.pop("readings")]
     about = checked(About(**first, readings=()))
     rest = [json.loads(line) for line in lines[1:]]
+    if version == OLDER:
+        rest = [one | {"calls": one["calls"] or None} for one in rest]
     later = [[checked(Reading(**each)) for each in one[RESUMED]] for one in rest if RESUMED in one]
     results = [checked(Result(**one)) for one in rest if RESUMED not in one]
     return replace(about, readings=readings, later=later), results, len("".join(lines))

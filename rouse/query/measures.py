@@ -254,7 +254,7 @@ SELECT process, kind, site AS wait_site, holder_site AS other_site,
     CASE WHEN MIN("lock") = MAX("lock") THEN 1 ELSE COUNT(*) END AS objects,
     MAX("lock") AS object, SUM(contested) AS "count",
     SUM(waiting) AS waiting, SUM(wait_ns) AS wait_ns, MAX(wait_most_ns) AS wait_most_ns,
-    0 AS late_ns, 0 AS waste_ns, 1 = 0 AS is_idle
+    0 AS late_ns, 1 = 0 AS is_idle
 FROM ({waited_for("SELECT * FROM locks_now")}) l
 GROUP BY process, kind, site, holder_site, COALESCE(lock_name, '')
 """
@@ -266,12 +266,14 @@ FROM ({rows}) h
 """
     wakes = f"""
 SELECT process, kind, wait_site, COALESCE(object_name, '') AS object_name,
-    SUM({total(VERDICTS)} - timeout) AS woken, SUM(lost_race + false_ + early) AS useless
+    SUM({total(VERDICTS)} - timeout) AS woken, SUM(lost_race + false_ + early) AS useless,
+    SUM(waste_ns) AS waste_ns
 FROM wakes WHERE kind IN ({texts(LOCK_KINDS)}) GROUP BY 1, 2, 3, 4
 """
     same = " AND ".join(f"r.{name} = w.{name}" for name in place)
     return f"""
-SELECT r.*, COALESCE(w.woken, 0) AS woken, COALESCE(w.useless, 0) AS useless
+SELECT r.*, COALESCE(w.woken, 0) AS woken, COALESCE(w.useless, 0) AS useless,
+    COALESCE(w.waste_ns, 0) AS waste_ns
 FROM ({longest}) r LEFT JOIN ({wakes}) w ON {same} AND r.place = 1
 """
 

@@ -88,7 +88,10 @@ def page(about: About, results: Sequence[Result], processors: int, uncounted: st
     groups = grouped(results)
     blocks: list[Block] = [
         Words(f"This machine was {state_of(about.readings)}."),
-        *(Words(f"The sweep was continued: it was {state_of(each)} then.") for each in about.later),
+        *(
+            Words(f"The sweep was continued: the machine was {state_of(each)} then.")
+            for each in about.later
+        ),
         Heading("Figures"),
         Grid(table(results)),
         Items(

@@ -5,7 +5,8 @@ Only the JVM knows its locks, and the methods that just-in-time code belongs to.
 tool that attaches to it, as jstack does: it makes a socket when it receives SIGQUIT and finds a
 file that asks for it, /tmp/.attach_pidN. The dump stops its threads for the time that it takes. So
 the next one is made after half a second, or a hundred times the shortest one so far. Only the first
-four come every half a second in any case, since a short program would give none of its own code.
+four, if they are short, come every half a second: a program that soon ends would have none of its
+own code.
 
 No signal is sent to a JVM that does not catch it (-Xrs), nor where attaching is forbidden
 (-XX:+DisableAttachMechanism): it would print a dump among its own output.
@@ -30,8 +31,9 @@ from rouse.text import printable
 
 LOOK_S = 0.25  # between looks for processes, and for the socket
 EVERY_S, PART = 0.5, 100  # between two dumps: at least, and times the duration of one
-SOON = 4  # dumps, after which the pause depends on their duration
-TRIES = 20  # looks until there is a socket, and dumps that are refused
+SOON, SHORT_S = 4, 0.1  # dumps that come without a longer pause, and their duration at most
+TRIES = 20  # looks until there is a socket
+REFUSALS = 3  # one after the other
 ANSWER_S = 0.5  # of the JVM, for a whole dump
 BYTES_MOST = 4 << 20  # of a dump
 PROCESSES_MOST = 8
@@ -241,7 +243,7 @@ class Process:
 
     def add(self, text: str) -> None:
         threads, now = parsed(text), Counter[tuple[str, bool]]()
-        if not any(thread.own[0] for thread in threads):
+        if not self.dumps and not any(thread.own[0] for thread in threads):
             return  # the JVM has just begun, or compiles the program
         waiting, had = 0, 0  # for results, and threads of executors
         self.dumps += 1
@@ -349,17 +351,19 @@ class JavaSampler:
             return
         process.next_s = begin + EVERY_S
         text = process.dump()
+        took_s = time.monotonic() - begin
         if not text:
             process.refused += 1
-            process.is_over = process.refused > TRIES
+            process.is_over = process.refused >= REFUSALS
+            process.next_s = begin + max(EVERY_S, PART * took_s)
             return
         process.refused = 0
         process.given += 1
         process.add(text)
         # The first one takes longer, and any may wait for a processor.
         if process.given > 1:
-            process.least_s = min(process.least_s, time.monotonic() - begin)
-        if process.given >= SOON:
+            process.least_s = min(process.least_s, took_s)
+        if process.given >= SOON or (process.given > 1 and process.least_s > SHORT_S):
             process.next_s = begin + max(EVERY_S, PART * process.least_s)
 
     def stop(self) -> tuple[list[JavaWaits], list[JavaPool]]:

@@ -158,6 +158,7 @@ class PythonSampler:
         self.mapped = procfs.Mapped(INTERPRETER)
         # Samplings that were begun, by process, with their rate; 0: there shall be none.
         self.rates: dict[tuple[int, bool], int] = {}
+        self.crowded: set[int] = set()  # those with too many threads to sample all
         self.running: list[Sampling] = []
         self.next_s = time.monotonic() + EVERY_S
         self.why = ""  # why there are no samples of some process
@@ -183,6 +184,9 @@ class PythonSampler:
         key, rate = (pid, is_of_all), rate_of(threads, is_of_all)
         if rate >= self.rates.get(key, PER_S + 1):
             return
+        if not rate and key not in self.rates:
+            self.crowded.add(pid)  # it may have fewer threads later
+            return
         self.rates[key] = rate
         for sampling in self.running:
             if (sampling.pid, sampling.is_of_all, sampling.is_over) == (*key, False):
@@ -204,4 +208,6 @@ class PythonSampler:
             found += runs
             self.why = self.why or why
         self.running.clear()
+        if any((pid, True) not in self.rates for pid in self.crowded):
+            self.why = self.why or f"a process had more than {ALL_RATES[-1][0]} threads"
         return found, self.why

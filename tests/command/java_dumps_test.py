@@ -235,7 +235,7 @@ class Asked(unittest.TestCase):
                 with socket.socket(socket.AF_UNIX) as last:
                     last.connect(str(process.socket))
                 server.join()
-            self.assertEqual((process.refused, process.given), (java_dumps.TRIES + 1, 0))
+            self.assertEqual((process.refused, process.given), (java_dumps.REFUSALS, 0))
 
     def test_a_jvm_that_forbids_it_is_left_alone(self) -> None:
         for option in ("-Xrs", "-XX:+DisableAttachMechanism"):

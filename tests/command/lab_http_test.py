@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import math
 import os
@@ -263,7 +264,7 @@ class Sweep(unittest.TestCase):
             self.assertEqual(after[:7], lines[:7])
             self.assertEqual(self.cells(after), self.cells(lines))
         page = (self.out / "http.md").read_text()
-        self.assertEqual(page.count("The sweep was continued: it was "), 1)
+        self.assertEqual(page.count("The sweep was continued: the machine was "), 1)
         other = self.http(*words, "-o", self.out, "--resume", "--seconds", "3")
         self.assertEqual(other.returncode, 3)
         self.assertIn("was measured with client and --seconds 2", other.stderr)
@@ -340,6 +341,15 @@ class Sweep(unittest.TestCase):
         self.assertIn(f"system calls are not counted: {why}", done.stderr)
         self.assertIn(f"not counted: {why}", (self.out / "http.md").read_text().replace("\\", ""))
         self.assertEqual({row["calls"] for row in self.lines()[1:]}, {None})
+
+    def test_an_older_file_has_0_for_system_calls_that_were_not_counted(self) -> None:
+        about = {"client": "wrk", "seconds": 1, "machine": "m", "date": "d", "readings": []}
+        row = {"server": "s", "workers": 1, "connections": 1, "keep_alive": True, "round": 1}
+        for version, counted in ((sweep.OLDER, None), (sweep.FORMAT, 0.0)):
+            lines = [{sweep.MARK: version, **about}, {**row, "calls": 0.0}, {**row, "calls": 2.0}]
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            _, results, _ = sweep.read(io.StringIO(text))
+            self.assertEqual([result.calls for result in results], [counted, 2.0])
 
     def test_a_client_that_fails_is_named(self) -> None:
         for script, said in (

@@ -172,15 +172,26 @@ class Samples(unittest.TestCase):
         writes = script(self.folder, "writes", 'trap "" INT; echo "f (/a/b.py:3) 4" > "${14}"')
         sampler = PythonSampler(only(os.getpid()))
         with mock.patch.object(python_samples, "tool", return_value=writes):
-            for threads, rates in ((2, [5]), (8, [5]), (9, [5, 1]), (2, [5, 1]), (65, [5, 1])):
+            for threads, rates in (
+                (65, []),
+                (2, [5]),
+                (8, [5]),
+                (9, [5, 1]),
+                (2, [5, 1]),
+                (65, [5, 1]),
+            ):
                 sampler.begin(os.getpid(), True, threads)
                 self.assertEqual([each.rate for each in sampler.running], rates, threads)
-                while not os.fstat(sampler.running[-1].stacks).st_size:
+                while sampler.running and not os.fstat(sampler.running[-1].stacks).st_size:
                     os.sched_yield()
             self.assertEqual([each.is_over for each in sampler.running], [True, True])
             for sampling in sampler.running:
                 sampling.process.wait()
-            found, _ = sampler.stop()
+            found, why = sampler.stop()
+            self.assertEqual(why, "")
+            sampler = PythonSampler(only(os.getpid()))
+            sampler.begin(os.getpid(), True, 65)
+            self.assertEqual(sampler.stop(), ([], "a process had more than 64 threads"))
         self.assertEqual([(run.count, run.is_of_all) for run in found], [(4, True), (20, True)])
 
     def test_a_process_that_becomes_python_by_exec_is_sampled(self) -> None:
