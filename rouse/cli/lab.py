@@ -242,7 +242,8 @@ def run(
         if install:
             packages.install([each.name for each in chosen], tell)
         machine = restored()
-        readings = machine.readings()  # before the first experiment, which is a load itself
+        # Before the first experiment, which is a load itself.
+        readings = machine.readings(is_sure=bool(folder) and not anyway)
         if folder:
             check_quiet(readings, anyway)
         for experiment in chosen:

@@ -210,7 +210,7 @@ def http(
     with runs.only_one():
         machine = restored()
         date = datetime.date.today().isoformat()
-        readings = machine.readings()
+        readings = machine.readings(is_sure=bool(folder) and not anyway)
         if folder:
             check_quiet(readings, anyway)
         about = About(client.name, plan.seconds, machine.description(), date, readings)

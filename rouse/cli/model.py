@@ -248,7 +248,9 @@ def usl_page(
             for each, some in measured.items()
         },
         "fitted, and 95 % of the fits": {
-            each: Value(found.law.at(each), *found.band_at(each)) for each in at
+            each: Value(middle, min(low, middle), max(high, middle))  # of a perfect law both are it
+            for each in at
+            for middle, (low, high) in [(found.law.at(each), found.band_at(each))]
         },
     }
     blocks = (

@@ -52,6 +52,13 @@ def disturbances(readings: Sequence[Reading]) -> str:
 
 
 @dataclass(frozen=True)
+class Sample:
+    is_busy: bool  # as many processors as LOAD_MOST, or it is not known
+    busiest: str  # processes
+    stolen: float  # share of the time
+
+
+@dataclass(frozen=True)
 class Setting:
     name: str
     pattern: str  # of files below the root
@@ -178,23 +185,30 @@ class Machine:
         per_s = max(sample_s, 0.01) * os.sysconf("SC_CLK_TCK") / 100
         return ", ".join(f"{name} {ticks / per_s:.0f} %" for name, ticks in most if ticks > 0)
 
-    def readings(self, sample_s: float = SAMPLE_S) -> list[Reading]:
-        load = self.text("proc/loadavg").split(" ", 1)[0] or "not known"
-        is_high = load[:1].isdigit() and float(load) >= LOAD_MOST
-        sample_s = IDLE_S if is_high and sample_s else sample_s
+    def sample(self, seconds: float) -> Sample:
+        """Look at what runs for so long."""
         before = self.process_ticks()
         whole, idle, stolen = self.processor_ticks()
-        time.sleep(sample_s)
+        time.sleep(seconds)
         whole_after, idle_after, stolen_after = self.processor_ticks()
-        busy = self.busiest(before, self.process_ticks(), sample_s)
+        busiest = self.busiest(before, self.process_ticks(), seconds)
         whole, idle, stolen = whole_after - whole, idle_after - idle, stolen_after - stolen
-        # The load also counts what this laboratory ran before.
         processors = len(os.sched_getaffinity(0))
-        loud = is_high and (whole - idle) * processors >= LOAD_MOST * whole
+        is_busy = (whole - idle) * processors >= LOAD_MOST * whole
+        return Sample(is_busy, busiest, stolen / max(whole, 1))
+
+    def readings(self, sample_s: float = SAMPLE_S, is_sure: bool = False) -> list[Reading]:
+        """is_sure: look longer before an idle machine is called quiet whose load was high."""
+        load = self.text("proc/loadavg").split(" ", 1)[0] or "not known"
+        is_high = load[:1].isdigit() and float(load) >= LOAD_MOST
+        sample = self.sample(sample_s)
+        # The load also counts what this laboratory ran before.
+        if is_high and is_sure and not sample.is_busy:
+            sample = self.sample(IDLE_S)
+        loud, busy, share = is_high and sample.is_busy, sample.busiest, sample.stolen
         who = f"; now {busy}" if busy else ""
         if is_high and not loud:
             who = " in the last minute; now the processors are idle"
-        share = stolen / max(whole, 1)
         isolated = self.text("sys/devices/system/cpu/isolated") or "none"
         found = [
             Reading(LOAD, f"{load}{who}", LOUD if loud else QUIET, "others run" if loud else ""),
