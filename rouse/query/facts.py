@@ -78,7 +78,7 @@ def distortion(database: Database) -> str:
     waits = sum(waits_of.values())
     workers = [row for row in database.rows(measures.workers()) if row["is_worker"]]
     busy_ns = sum(max(row["wall_ns"] - row["idle_ns"], 0) for row in workers)
-    if not waits or not busy_ns:
+    if not waits or not workers:
         return ""
     processes = database.rows(measures.processes())
     stamps = {row["process"]: row["stamp_ns"] for row in processes}
@@ -87,10 +87,11 @@ def distortion(database: Database) -> str:
         return "not known: not every runtime has measured what its time stamps cost"
     cost_ns = sum(waits * WAIT_STAMPS * stamps[name] for name, waits in waits_of.items())
     each = " to ".join(f"{ns:.1f}" for ns in sorted({min(known), max(known)}))
+    # Estimates of idle time may leave nothing of a worker that hardly ever ran.
+    part = f", {share(cost_ns / busy_ns)} % of what the workers were busy" if busy_ns else ""
     return (
-        f"at least {duration(round(cost_ns))} of CPU time, {share(cost_ns / busy_ns)} % of what the"
-        f" workers were busy: {waits:,} waits of {WAIT_STAMPS} time stamps each, and one took"
-        f" {each} ns when recording began"
+        f"at least {duration(round(cost_ns))} of CPU time{part}: {waits:,} waits of {WAIT_STAMPS}"
+        f" time stamps each, and one took {each} ns when recording began"
     )
 
 
