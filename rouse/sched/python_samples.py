@@ -32,7 +32,7 @@ PER_S = 25  # samples of those that hold the lock
 ALL_PER_S = 5  # samples of all threads
 # Up to so many threads, samples per second: of those that hold the lock, and of all.
 RATES = ((100, PER_S), (10_000, 5))
-ALL_RATES = ((8, ALL_PER_S), (64, 1))
+ALL_RATES = ((16, ALL_PER_S), (64, 1))
 SEVERAL = 2  # threads, from which on all are sampled
 EVERY_S = 0.25  # between looks for processes
 LEAST_NS = 200_000_000  # of CPU time, before a process is sampled

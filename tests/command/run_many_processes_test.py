@@ -9,6 +9,7 @@ import json
 import shutil
 import tempfile
 import unittest
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,7 +19,7 @@ from common import here, rouse
 from interposed import LIBRARY, Source, record
 
 from rouse.query import measures
-from rouse.symbols import elf, lines, sites
+from rouse.symbols import elf, lines
 from rouse.tables import inputs, parquet
 
 MANY = Source("many_processes")
@@ -36,7 +37,8 @@ class Work:
 
     def __init__(self, folder: Path) -> None:
         with contextlib.ExitStack() as stack:
-            opened = stack.enter_context(mock.patch.object(sites, "Elf", wraps=elf.Elf))
+            stack.enter_context(mock.patch.object(elf, "_open", OrderedDict()))
+            opened = stack.enter_context(mock.patch.object(elf, "Elf", wraps=elf.Elf))
             run = stack.enter_context(mock.patch.object(lines, "Rows", wraps=lines.Rows))
             found = stack.enter_context(inputs.open_input(str(folder)))
             self.processes = len(found.database.rows(measures.processes()))

@@ -175,8 +175,8 @@ class Samples(unittest.TestCase):
             for threads, rates in (
                 (65, []),
                 (2, [5]),
-                (8, [5]),
-                (9, [5, 1]),
+                (16, [5]),
+                (17, [5, 1]),
                 (2, [5, 1]),
                 (65, [5, 1]),
             ):
