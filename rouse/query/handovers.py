@@ -20,6 +20,7 @@ from rouse.tables.views import NOT_KNOWN
 from rouse.text import duration
 
 SIGNAL_PER_ITEM = "signal-per-item"
+WAIT_MOST = 1.5  # times the cost of the wake-ups: both vary by as much from run to run
 ROWS_MOST = 200  # of wake-ups, the longest time to run first
 LEAST_RATE = 1000  # wake-ups per s, and at least as many in all
 USELESS_MOST = 0.4  # of the wake-ups; more are a herd
@@ -59,7 +60,7 @@ def finding(rows: list[Row], program: Program) -> Finding | None:
     cost = late_ns + count * SWITCH_NS
     if count < LEAST_RATE * max(program.wall_ns / 1e9, 1) or useless > USELESS_MOST * count:
         return None
-    if wait_ns >= cost or cost < max(LEAST_SHARE * whole, LEAST_NS):
+    if wait_ns >= WAIT_MOST * cost or cost < max(LEAST_SHARE * whole, LEAST_NS):
         return None
     most = max(rows, key=lambda row: row["count"])
     name = most["object_name"] or (address(most["object"]) if most["object"] else "-")
