@@ -17,7 +17,6 @@ from typing import Any
 import click
 
 from rouse.cli import lab_http
-from rouse.cli.arguments import Name
 from rouse.cli.commands import Command, Group
 from rouse.cli.lab_shared import (
     Counts,
@@ -26,6 +25,7 @@ from rouse.cli.lab_shared import (
     check_quiet,
     end_in_order,
     install_option,
+    output_option,
     restored,
     tell,
     usable,
@@ -186,14 +186,7 @@ def whole(study: Study) -> dict[str, Any]:
     metavar="FORMAT",
     help="What to write [text]: markdown or json.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "place",
-    type=Name(),
-    metavar="FOLDER",
-    help="Also write a page for each there, with its pictures.",
-)
+@output_option("Also write a page for each there, with its pictures.")
 @install_option
 @anyway_option
 def run(

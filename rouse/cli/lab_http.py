@@ -16,7 +16,6 @@ from typing import Any
 
 import click
 
-from rouse.cli.arguments import Name
 from rouse.cli.commands import Command
 from rouse.cli.lab_shared import (
     Counts,
@@ -25,6 +24,7 @@ from rouse.cli.lab_shared import (
     check_quiet,
     end_in_order,
     install_option,
+    output_option,
     restored,
     tell,
     usable,
@@ -143,14 +143,7 @@ def absent(plan: Plan) -> tuple[Plan, list[Result]]:
     help="Of each cell and round [2, with --quick 1].",
 )
 @click.option("--rounds", type=click.IntRange(1, 100), metavar="N", help="[3, with --quick 2]")
-@click.option(
-    "-o",
-    "--output",
-    "place",
-    type=Name(),
-    metavar="FOLDER",
-    help="Write the results there, cell by cell, and at the end a page with plots.",
-)
+@output_option("Write the results there, cell by cell, and at the end a page with plots.")
 @install_option
 @anyway_option
 @click.option("--resume", is_flag=True, help="Continue the sweep whose results are in FOLDER.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Shared by the commands of the laboratory: progress, their end, tables, and the folder."""
+"""Shared by the commands that write pages: progress, their end, tables, and the folder."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rouse.cli.arguments import Name
 from rouse.cli.param_type import ParamType
 from rouse.errors import RouseError, how_to_install
 from rouse.lab.quiet import Machine, Reading, disturbances
@@ -75,6 +76,10 @@ install_option = click.option(
     is_flag=True,
     help="First install the servers and clients that are missing, by apt-get.",
 )
+
+
+def output_option(what: str) -> Callable[[Any], Any]:
+    return click.option("-o", "--output", "place", type=Name(), metavar="FOLDER", help=what)
 
 
 def restored() -> Machine:

@@ -16,7 +16,7 @@ import click
 from rouse import regular
 from rouse.cli.arguments import LockChange, Microseconds, Name
 from rouse.cli.commands import Command, Group
-from rouse.cli.lab_shared import tell, usable
+from rouse.cli.lab_shared import output_option, tell, usable
 from rouse.cli.param_type import ParamType
 from rouse.errors import RouseError, output
 from rouse.model import scaling, ticks, whatif
@@ -167,14 +167,7 @@ def finite(value: float) -> float | None:
     metavar="N,...",
     help="Predict the throughput there too.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "place",
-    type=Name(),
-    metavar="FOLDER",
-    help="Also write a page there, with the curve and its band.",
-)
+@output_option("Also write a page there, with the curve and its band.")
 @as_json_option
 def usl(file: str, asked: list[float] | None, place: str | None, as_json: bool) -> None:
     """Fit the Universal Scalability Law to the rows of FILE, a number of threads, processors or
@@ -248,7 +241,8 @@ def usl_page(
             for each, some in measured.items()
         },
         "fitted, and 95 % of the fits": {
-            each: Value(middle, min(low, middle), max(high, middle))  # of a perfect law both are it
+            # Where all fits are the same, rounding may put their band beside them.
+            each: Value(middle, min(low, middle), max(high, middle))
             for each in at
             for middle, (low, high) in [(found.law.at(each), found.band_at(each))]
         },

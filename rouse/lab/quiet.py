@@ -24,7 +24,7 @@ from rouse.text import counted, printable
 
 QUIET, LOUD, UNSEEN = "quiet", "loud", "unseen"
 LOAD_MOST = 0.3  # processes that want to run, on average over the last minute
-IDLE_S = 3.0  # after a higher load: for how long no more than that must run
+IDLE_S = 3.0  # for which processors must idle before a machine is quiet that had a higher load
 STEAL_MOST = 0.01  # of the processors' time
 LATENCY_MOST_US = 10  # a processor may take as long to leave an idle state
 SAMPLE_S = 0.5
@@ -53,7 +53,7 @@ def disturbances(readings: Sequence[Reading]) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    is_busy: bool  # as many processors as LOAD_MOST, or it is not known
+    is_busy: bool  # programs kept LOAD_MOST processors busy, or it is not known
     busiest: str  # processes
     stolen: float  # share of the time
 

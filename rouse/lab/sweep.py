@@ -43,7 +43,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "bool": (bool,),
     "float": (int, float),
-    "float | None": (int, float),
+    "float | None": (int, float, type(None)),
 }
 Record = TypeVar("Record", bound="DataclassInstance")
 
@@ -278,8 +278,6 @@ def checked(found: Record) -> Record:
     """Return a record whose values have the types that they are declared with."""
     for field in fields(found):
         kinds = KINDS.get(str(field.type), (object,))
-        if field.name == "calls" and getattr(found, field.name) is None:
-            continue
         if not isinstance(value := getattr(found, field.name), kinds):
             raise TypeError(field.name)
         if isinstance(value, float | int) and not 0 <= value <= VALUE_MOST:

@@ -302,10 +302,6 @@ def inner_pid(pid: int) -> int:
     )
 
 
-def is_java(pid: int) -> bool:
-    return procfs.has_mapped(pid, JVM)
-
-
 class JavaSampler:
     """Asks the JVMs of a program for dumps."""
 

@@ -81,10 +81,6 @@ def rate_of(threads: int, is_of_all: bool) -> int:
     return next((rate for most, rate in rates if threads <= most), 0)
 
 
-def is_python(pid: int) -> bool:
-    return procfs.has_mapped(pid, INTERPRETER)
-
-
 def unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

@@ -20,7 +20,7 @@ from common import main_unless, rouse
 
 from interposed import LIBRARY
 
-from rouse.sched import java_dumps
+from rouse.sched import java_dumps, procfs
 from rouse.sched.java_dumps import JavaPool, JavaSampler, Process, holder_of, parsed
 
 DUMP = """\
@@ -240,11 +240,11 @@ class Asked(unittest.TestCase):
     def test_a_jvm_that_forbids_it_is_left_alone(self) -> None:
         for option in ("-Xrs", "-XX:+DisableAttachMechanism"):
             process = self.started(option)
-            self.assertTrue(java_dumps.is_java(process.pid))
+            self.assertTrue(procfs.has_mapped(process.pid, java_dumps.JVM))
             self.assertEqual(java_dumps.inner_pid(process.pid), 0, option)
 
     def test_other_programs_are_not_asked(self) -> None:
-        self.assertFalse(java_dumps.is_java(os.getpid()))
+        self.assertFalse(procfs.has_mapped(os.getpid(), java_dumps.JVM))
 
     def test_a_kept_recording_has_the_methods(self) -> None:
         program = Path(__file__).parents[1] / "findings" / "bookings.java"

@@ -515,6 +515,18 @@ class Laboratory(unittest.TestCase):
             ],
         )
 
+    def test_ranges_of_few_rounds_that_do_not_overlap_can_be_chance(self) -> None:
+        """Of two and two equal rows a third do not overlap, of four and four 3 %."""
+        whole = next(each for each in experiments.every() if each.name == "E4")
+        for rounds, shown in ((2, "no difference is shown"), (3, "no difference"), (4, "it wins")):
+            results = [
+                Result(step, [{"ns_per_op": base + nth} for nth in range(rounds)])
+                for step, base in zip(whole.steps, (150.0, 200.0, 100.0), strict=True)
+            ]
+            study = Study(whole, results, [], 1.0, rounds, "a machine", "2026-11-27")
+            said = [line for line, _ in experiment.comparisons(study)]
+            self.assertIn(shown, said[0], rounds)
+
     def test_hostile_words_of_a_program_stay_words(self) -> None:
         folder = self.folder()
         self.made_up(

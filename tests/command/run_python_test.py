@@ -24,7 +24,14 @@ from rouse.query import interpreter, ran, verdict
 from rouse.query.ran import PythonStack, Running
 from rouse.sched import cpu_samples, procfs, python_samples
 from rouse.sched.cpu_samples import Ran
-from rouse.sched.python_samples import PER_S, PythonRun, PythonSampler, Sampling, parsed
+from rouse.sched.python_samples import (
+    INTERPRETER,
+    PER_S,
+    PythonRun,
+    PythonSampler,
+    Sampling,
+    parsed,
+)
 
 PYTHON = "/usr/bin/python3"
 SIGMAS = 4  # of the number of samples, which is binomial
@@ -155,7 +162,7 @@ class Samples(unittest.TestCase):
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
             wanted = 2 if several else 1
-            while not python_samples.is_python(process.pid):
+            while not procfs.has_mapped(process.pid, INTERPRETER):
                 os.sched_yield()
             while python_samples.used(process.pid)[1] < wanted:
                 os.sched_yield()
@@ -216,8 +223,8 @@ class Samples(unittest.TestCase):
         sampler.stop()
 
     def test_other_programs_are_not_sampled(self) -> None:
-        self.assertFalse(python_samples.is_python(1))
-        self.assertTrue(python_samples.is_python(os.getpid()))
+        self.assertFalse(procfs.has_mapped(1, INTERPRETER))
+        self.assertTrue(procfs.has_mapped(os.getpid(), INTERPRETER))
         for mapped, is_python in (
             ("/usr/bin/python3.11", True),
             ("/opt/lib/libpython3.13t.so.1.0", True),
@@ -225,7 +232,7 @@ class Samples(unittest.TestCase):
             ("/usr/bin/python3.11-config", False),
         ):
             line = f"7f00-7f10 r-xp 00000000 08:01 1234      {mapped}\n"
-            self.assertEqual(bool(python_samples.INTERPRETER.search(line)), is_python, mapped)
+            self.assertEqual(bool(INTERPRETER.search(line)), is_python, mapped)
 
     def test_the_function_is_the_program_s_own(self) -> None:
         for frames, function in (
