@@ -109,7 +109,8 @@ class Plan:
     def cells(self, client: Client) -> list[Cell]:
         """Return the cells, round after round, so that all see the same disturbances.
 
-        A server whose number of workers cannot be given has the row of one worker.
+        A server whose number of workers cannot be given has the row of one worker. A server that
+        cannot close a connection has no rows with one connection per request.
         """
         return [
             Cell(server.name, workers, connections, keep_alive, number)
@@ -119,6 +120,7 @@ class Plan:
             for workers in self.workers
             for server in self.servers
             if server.has_workers or workers == self.workers[0]
+            if server.can_close or keep_alive
             if client.can(Load(connections, keep_alive, self.seconds))
         ]
 

@@ -74,6 +74,7 @@ class Server:
     has_workers: bool = True  # their number can be given
     body: bytes | None = TEXT.encode()  # of each answer; None: that of the first one
     is_in_quick: bool = True  # measured with --quick, if it is not asked for
+    can_close: bool = True  # a connection after its answer
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,10 @@ def known() -> list[Server]:
         Server("rouse-serve on kernel threads", by_kernel_threads),
         Server("rouse-serve to the shortest queue", to_shortest_queue, is_in_quick=False),
         Server(NGINX_NAME, nginx),
-        *(Server(name, raw(program), has_workers=False) for name, program in RAW.items()),
+        *(
+            Server(name, raw(program), has_workers=False, can_close=False)
+            for name, program in RAW.items()
+        ),
         Server(NODE_NAME, node),
     ]
 

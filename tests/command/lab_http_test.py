@@ -26,7 +26,7 @@ from unittest import mock
 
 from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse
 
-from rouse.lab import sweep, tracepoint, web_clients, web_instances
+from rouse.lab import sweep, tracepoint, web_clients, web_instances, web_servers
 from rouse.lab.sweep import Plan
 
 SMALL = ("--workers", "1", "--connections", "10", "--rounds", "1", "--seconds", "1")
@@ -415,6 +415,11 @@ class Sweep(unittest.TestCase):
         left = list(sweep.run(plan, cells, client, 1000, time.monotonic() - 1, said.append))
         self.assertEqual((left, len(said)), ([], 1))
         self.assertIn("1 of 1 cells were not run", said[0])
+
+    def test_a_server_that_cannot_close_connections_has_only_rows_of_kept_ones(self) -> None:
+        raw = [server for server in web_servers.known() if server.name in web_servers.RAW]
+        cells = Plan(raw, [1, 2], [10], 1, 1).cells(web_clients.Given("true {keep_alive}"))
+        self.assertEqual([(cell.workers, cell.keep_alive) for cell in cells], [(1, True)] * 2)
 
     def test_damaged_results_are_refused(self) -> None:
         texts = {"client": "c", "machine": "", "date": ""}
