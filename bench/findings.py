@@ -63,14 +63,14 @@ class Result:
 def measure(options: argparse.Namespace, scratch: Path) -> Iterator[Result]:
     folder = options.build / "tests" / "findings"
     library = options.build / "preload" / "librouse-preload.so"
-    command = (sys.executable, "-m", "rouse")
+    run = planted.runs((sys.executable, "-m", "rouse"))
     for program in planted.programs():
         path = planted.command(program.name, folder)
         if why := planted.why_not(path):
             print(f"{program.name}: not run: {why}", file=sys.stderr, flush=True)
             continue
         report = planted.report(
-            command,
+            run,
             path,
             str(max(options.seconds, program.recorded_s)),
             scratch=scratch,

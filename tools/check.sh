@@ -30,6 +30,11 @@ jobs=${JOBS:-$(nproc)}
 steps=$out/steps.tsv
 testlogs=()
 
+# The tests start the command thousands of times. It compiles its modules once, outside of the sources.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX
+PYTHONPYCACHEPREFIX=$(realpath -m "$root/pycache")
+
 rm -rf "$out"
 mkdir -p "$out"
 : >"$steps"

@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import rouse
+from common import here
 
 from known_tables import orders
 
@@ -73,7 +73,7 @@ class Case(unittest.TestCase):
         folder = self.place / "tables"
         shutil.rmtree(folder, ignore_errors=True)
         parquet.write(made, folder)
-        done = rouse("report", folder, "--format", "html", "-o", file, *words)
+        done = here("report", folder, "--format", "html", "-o", file, *words)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def look_at(self, file: Path) -> Any:

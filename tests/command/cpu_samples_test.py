@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import main_unless, rouse
+from common import here, main_unless, rouse
 
 from interposed import LIBRARY, Source
 
@@ -119,7 +119,7 @@ class Everywhere(unittest.TestCase):
         return found
 
     def test_a_kept_run_reports_the_same(self) -> None:
-        done = rouse("report", "--format", "json", self.kept)
+        done = here("report", "--format", "json", self.kept)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(json.loads(done.stdout)["sections"]["run_sites"], self.rows())
 

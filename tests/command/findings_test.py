@@ -14,15 +14,17 @@ import os
 import re
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from common import BUILD, COMMAND, SOURCE, main_unless
+from common import BUILD, COMMAND, SOURCE, here, main_unless
 
 import planted
 from interposed import LIBRARY
@@ -58,11 +60,32 @@ def busy_s() -> tuple[float, float]:
     return ticks / os.sysconf("SC_CLK_TCK"), sum(each.ru_utime + each.ru_stime for each in own)
 
 
+def run_here(
+    words: Sequence[str | Path], variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, which keeps its modules and the libraries' symbols.
+
+    The output of the program that it runs is added to its own.
+    """
+    sys.stdout.flush()
+    before = os.dup(1)
+    with tempfile.TemporaryFile("w+", dir=BUILD, encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        try:
+            done = here(*words, **variables)
+        finally:
+            os.dup2(before, 1)
+            os.close(before)
+        file.seek(0)
+        done.stdout = file.read() + done.stdout
+    return done
+
+
 def record(program: Planted, *words: str) -> Recorded:
     with tempfile.TemporaryDirectory(dir=BUILD) as place:
         begin, (all_s, own_s) = time.monotonic(), busy_s()
         report = planted.report(
-            COMMAND,
+            run_here,
             planted.command(program.name, PROGRAMS),
             *words,
             str(max(RECORDED_S, program.recorded_s)),
@@ -71,7 +94,7 @@ def record(program: Planted, *words: str) -> Recorded:
         )
         wall_s, (all_after_s, own_after_s) = time.monotonic() - begin, busy_s()
         # The text has what the report has, which one run of each program shows.
-        printed = [] if words else planted.printed_kinds(COMMAND, Path(place), **VARIABLES)
+        printed = [] if words else planted.printed_kinds(run_here, Path(place), **VARIABLES)
     others_s = (all_after_s - all_s) - (own_after_s - own_s)
     return Recorded(planted.verdict(report), printed, others_s / wall_s)
 
@@ -144,14 +167,8 @@ class Verdict(unittest.TestCase):
             with tempfile.TemporaryDirectory(dir=BUILD) as place:
                 file = Path(place) / "report.json"
                 words = ("run", "--sum", "--json", "-o", file, "--", PROGRAMS / name, "0.5")
-                environment = {**os.environ, **VARIABLES}
-                subprocess.run(
-                    [*COMMAND, *words],
-                    env=environment,
-                    check=True,
-                    capture_output=True,
-                    timeout=planted.LIMIT_S,
-                )
+                done = planted.runs(COMMAND)(words, VARIABLES)
+                self.assertEqual(done.returncode, 0, done.stderr)
                 (first, *_) = json.loads(file.read_text("utf-8"))["verdict"]["findings"]
             self.assertEqual(first["kind"], program.kind)
 
@@ -160,14 +177,9 @@ class Verdict(unittest.TestCase):
         self.found(program)  # or the test is skipped
         with tempfile.TemporaryDirectory(dir=BUILD) as place:
             file = Path(place) / "report.json"
-            done = subprocess.run(
-                [*COMMAND, "run", "--json", "-o", file, "--", PROGRAMS / program.name, "1"],
-                env={**os.environ, **VARIABLES, "PRINT_WAIT": "1"},
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=planted.LIMIT_S,
-            )
+            words = ("run", "--json", "-o", file, "--", PROGRAMS / program.name, "1")
+            done = planted.runs(COMMAND)(words, {**VARIABLES, "PRINT_WAIT": "1"})
+            self.assertEqual(done.returncode, 0, done.stderr)
             report = json.loads(file.read_text(encoding="utf-8"))
         measured = float(done.stderr.removesuffix(" ns\n"))
         (stated,) = (

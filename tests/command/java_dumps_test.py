@@ -16,7 +16,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from common import main_unless, rouse
+from common import here, main_unless, rouse
 
 from interposed import LIBRARY
 
@@ -251,7 +251,7 @@ class Asked(unittest.TestCase):
         words = ("--keep", self.folder / "kept", "--", "java", program, "3")
         done = rouse("run", *words, ROUSE_PRELOAD=str(LIBRARY))
         self.assertIn("Bookings.book bookings.java:", done.stderr)
-        again = rouse("report", self.folder / "kept").stdout
+        again = here("report", self.folder / "kept").stdout
         self.assertIn("while its holder is mostly in Bookings.store bookings.java:", again)
 
 

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import main_unless, rouse
+from common import here, main_unless, rouse
 
 from browser import Case, not_run
 from interposed import LIBRARY, Source
@@ -60,7 +60,7 @@ class Page(Case):
         where = ("--keep", kept, "-o", Path(folder.name) / "text")
         done = rouse("run", *words, *where, "--", MARKED.program, ROUSE_PRELOAD=str(LIBRARY))
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = rouse("report", "--format", "html", "-o", file, kept)
+        done = here("report", "--format", "html", "-o", file, kept)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return self.look_at(file)
 

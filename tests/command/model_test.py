@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common import rouse
+from common import here
 
 import numpy as np
 from known_tables import MS, PROCESSES, Row, orders
@@ -66,7 +66,7 @@ class Ticks(unittest.TestCase):
         self.assertEqual(ticks.drawing(250, 0.2, 1, 20)[0][:22], "a call takes 250 ticks")
 
     def test_command(self) -> None:
-        done = rouse("model", "tick", "--json")
+        done = here("model", "tick", "--json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(round(json.loads(done.stdout)["calls_per_s"]), 5_556)
         for words in (
@@ -75,7 +75,7 @@ class Ticks(unittest.TestCase):
             ["--timeout", "nan"],
             ["--hz", "nan"],
         ):
-            self.assertEqual(rouse("model", "tick", *words).returncode, 2, words)
+            self.assertEqual(here("model", "tick", *words).returncode, 2, words)
 
 
 class Scaling(unittest.TestCase):
@@ -124,7 +124,7 @@ class Scaling(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "rows"
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
-            return rouse("model", "usl", *words, path)
+            return here("model", "usl", *words, path)
 
     def test_command(self) -> None:
         rows = "".join(f"{n},{self.LAW.at(n)}\n" for n in self.NUMBERS)
@@ -353,7 +353,7 @@ class WhatIf(unittest.TestCase):
             ["--shorten", "lock=150%"],
             ["--shorten", "lock=x"],
         ):
-            done = rouse("model", "whatif", *words, "nowhere")
+            done = here("model", "whatif", *words, "nowhere")
             self.assertEqual(done.returncode, 2, words)
 
 

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from common import SOURCE, rouse
+from common import SOURCE, here, rouse
 
 from interposed import LIBRARY
 
@@ -73,7 +73,7 @@ class Java(unittest.TestCase):
             sql = (
                 "SELECT function, SUM(samples) FROM run_samples GROUP BY 1 ORDER BY 2 DESC LIMIT 3"
             )
-            found = rouse("query", "-f", "csv", sql, kept).stdout
+            found = here("query", "-f", "csv", sql, kept).stdout
             for recording in kept.glob("*.rouse"):
                 (perf_map.FOLDER / f"perf-{recording.stem}.map").unlink(missing_ok=True)
         self.assertIn("Orders.", found)

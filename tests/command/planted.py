@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,23 +171,39 @@ def gain(program: Command, seconds: float, rounds: int, scratch: Path) -> Gain:
     return Gain(tuple(ratios))
 
 
+# Runs `rouse` with those words and environment variables.
+Run = Callable[[Sequence[str | Path], Mapping[str, str]], subprocess.CompletedProcess[str]]
+
+
+def runs(command: Sequence[str]) -> Run:
+    """Run `rouse` as a process. command: the words that start it."""
+
+    def run(
+        words: Sequence[str | Path], variables: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *words],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    return run
+
+
 def report(
-    command: Sequence[str], program: Command, *words: str, scratch: Path, **variables: str
+    run: Run, program: Command, *words: str, scratch: Path, **variables: str
 ) -> dict[str, Any]:
-    """Run a program under `rouse run`. Returns the report. command: the words that start rouse.
+    """Run a program under `rouse run`. Returns the report.
 
     The recording is left in scratch/kept.
     """
     file, kept = scratch / "report.json", scratch / "kept"
     shutil.rmtree(kept, ignore_errors=True)
-    done = subprocess.run(
-        [*command, "run", "--json", "-o", file, "--keep", kept, "--", *program, *words],
-        env={**os.environ, "TMPDIR": str(scratch), **variables},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    line = ("run", "--json", "-o", file, "--keep", kept, "--", *program, *words)
+    done = run(line, {"TMPDIR": str(scratch), **variables})
     if done.returncode or done.stderr:
         raise AssertionError(f"{program[-1]}: status {done.returncode}: {done.stderr}")
     rate_of(done.stdout)
@@ -195,16 +211,11 @@ def report(
     return found
 
 
-def printed_kinds(command: Sequence[str], scratch: Path, **variables: str) -> list[str]:
+def printed_kinds(run: Run, scratch: Path, **variables: str) -> list[str]:
     """The kinds of findings in the text about the recording that report() has left."""
-    done = subprocess.run(
-        [*command, "report", scratch / "kept"],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
+    done = run(("report", scratch / "kept"), variables)
+    if done.returncode:
+        raise AssertionError(f"rouse report: status {done.returncode}: {done.stderr}")
     return [found[1] for line in done.stdout.splitlines() if (found := KIND.search(line))]
 
 

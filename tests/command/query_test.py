@@ -19,7 +19,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import PYTHON, SOURCE, main_unless, rouse
+from common import PYTHON, SOURCE, here, main_unless, rouse
 
 from interposed import LIBRARY, Source
 
@@ -53,7 +53,7 @@ class Traced(unittest.TestCase):
             return [dict(zip(names, row, strict=True)) for row in rows]
 
     def refusal(self, sql: str) -> str:
-        done = rouse("query", sql, self.kept)
+        done = here("query", sql, self.kept)
         self.assertEqual((done.returncode, done.stdout), (3, ""))
         self.assertRegex(done.stderr, r"^rouse: .*\n$")
         return done.stderr
@@ -93,10 +93,10 @@ class Answers(Traced):
             cut = Path(folder) / whole.name
             shutil.copyfile(whole, cut)
             os.truncate(cut, 100_000)
-            done = rouse("report", cut)
+            done = here("report", cut)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("No verdict: a part of the recording is missing", done.stdout)
-        self.assertNotIn("No verdict", rouse("report", whole).stdout)
+        self.assertNotIn("No verdict", here("report", whole).stdout)
 
     def test_stacks_begin_where_the_thread_waited(self) -> None:
         (row,) = self.ask("SELECT stack FROM trace_waits WHERE kind = 'mutex' LIMIT 1")
@@ -110,21 +110,21 @@ class Answers(Traced):
     def test_all_formats_have_the_same_rows(self) -> None:
         sql = "SELECT kind, COUNT(*) AS n FROM trace_waits GROUP BY kind ORDER BY kind"
         rows = self.ask(sql)
-        done = rouse("query", "-f", "json", sql, self.kept)
+        done = here("query", "-f", "json", sql, self.kept)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(json.loads(done.stdout), rows)
-        done = rouse("query", "-f", "csv", sql, self.kept)
+        done = here("query", "-f", "csv", sql, self.kept)
         self.assertEqual(
             list(csv.DictReader(io.StringIO(done.stdout))),
             [{"kind": row["kind"], "n": str(row["n"])} for row in rows],
         )
-        lines = rouse("query", sql, self.kept).stdout.splitlines()
+        lines = here("query", sql, self.kept).stdout.splitlines()
         self.assertEqual(
             [line.split() for line in lines[1:]], [[r["kind"], str(r["n"])] for r in rows]
         )
 
     def test_text_says_that_there_is_more(self) -> None:
-        done = rouse("query", "-n", "2", "SELECT * FROM sites", self.kept)
+        done = here("query", "-n", "2", "SELECT * FROM sites", self.kept)
         self.assertEqual(len(done.stdout.splitlines()), 4)
         self.assertIn("there are more rows: --limit", done.stdout)
 
@@ -162,13 +162,13 @@ class Bounds(Traced):
         self.assertEqual((program.returncode, said.strip()), (-signal.SIGINT, ""))
 
     def test_tables_are_listed_without_a_recording(self) -> None:
-        done = rouse("query", "--tables")
+        done = here("query", "--tables")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for name in (*COLUMNS, *VIEWS):
             self.assertRegex(done.stdout, rf"(?m)^{name}\b")
 
     def test_no_query_is_an_error(self) -> None:
-        done = rouse("query")
+        done = here("query")
         self.assertEqual(done.returncode, 2)
 
 

@@ -14,7 +14,7 @@ import unittest
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import rouse
+from common import here
 
 import pyarrow as pa
 from known_tables import LOCKS, WAKES, Row, orders, site
@@ -36,7 +36,7 @@ class Exports(unittest.TestCase):
         """Make tables with these changes, export them, and return the file."""
         parquet.write(orders(**changed), self.folder / "tables")
         file = self.folder / form
-        done = rouse("report", self.folder / "tables", "-f", form, "-o", file, *words)
+        done = here("report", self.folder / "tables", "-f", form, "-o", file, *words)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         self.assertEqual([p.name for p in self.folder.iterdir() if p.suffix == ".part"], [])
         return file
@@ -61,7 +61,7 @@ class Exports(unittest.TestCase):
 
     def test_a_folder_as_output_file_is_refused(self) -> None:
         parquet.write(orders(), self.folder / "tables")
-        done = rouse("report", self.folder / "tables", "--format", "folded", "-o", self.folder)
+        done = here("report", self.folder / "tables", "--format", "folded", "-o", self.folder)
         self.assertEqual((done.returncode, done.stdout), (3, ""))
         self.assertIn("Is a directory", done.stderr)
 
@@ -156,17 +156,17 @@ class Exports(unittest.TestCase):
             )
         wakes = files.read_table(next((folder / "wakes").glob("*.parquet")))
         self.assertEqual(pa.compute.sum(wakes["useful"]).as_py(), 100)
-        again = rouse("report", folder, "-s", "locks")
+        again = here("report", folder, "-s", "locks")
         self.assertIn("30000", again.stdout)
 
     def test_standard_output_gets_the_same_as_a_file(self) -> None:
         file = self.written("folded")
         for words in ((), ("-o", "-")):
-            done = rouse("report", self.folder / "tables", "--format", "folded", *words)
+            done = here("report", self.folder / "tables", "--format", "folded", *words)
             self.assertEqual(done.stdout, file.read_text(encoding="utf-8"))
 
     def test_tables_as_text_in_a_file(self) -> None:
-        done = rouse("report", self.folder / "tables", "--full", "-o", self.written("text"))
+        done = here("report", self.folder / "tables", "--full", "-o", self.written("text"))
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertIn("30000", (self.folder / "text").read_text(encoding="utf-8"))
 
@@ -176,7 +176,7 @@ class Exports(unittest.TestCase):
             (("--json", "--format", "html"), "contradict each other"),
             (("--sum", "--format", "perfetto"), "--sum has no events"),
         ):
-            done = rouse("report", *words, self.folder)
+            done = here("report", *words, self.folder)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(said, done.stderr)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from common import BUILD, main_unless, rouse
+from common import BUILD, here, main_unless, rouse
 
 from browser import MARKUP, Case, not_run
 from interposed import LIBRARY
@@ -50,14 +50,14 @@ class Pictures(Case):
     def open_recording(self, *words: str, program: Path = PROGRAM) -> tuple[Any, dict[str, Any]]:
         """Open the page of a program. Returns its JSON, too."""
         folder = self.recording(program=program)
-        done = rouse("report", folder, "--json")
+        done = here("report", folder, "--json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return self.open_made("report", folder, *words), json.loads(done.stdout)
 
     def open_made(self, *command: str | Path) -> Any:
         """Open the page that a command makes."""
         file = self.place / f"{self.id()}.html"
-        made = rouse(*command, "--format", "html", "-o", file)
+        made = here(*command, "--format", "html", "-o", file)
         self.assertEqual((made.returncode, made.stdout, made.stderr), (0, "", ""))
         return self.look_at(file)
 
@@ -270,7 +270,7 @@ class Pictures(Case):
 
     def test_the_difference_has_the_times_of_both_and_the_colour_of_the_change(self) -> None:
         folders = (self.recording(), self.recording("fixed"))
-        done = rouse("compare", "--json", *folders)
+        done = here("compare", "--json", *folders)
         sums: dict[str, Counter[str]] = {"before": Counter(), "after": Counter()}
         for row in json.loads(done.stdout)["sections"]["wait_sites"]:
             for side, found in sums.items():

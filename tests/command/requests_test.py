@@ -12,7 +12,7 @@ import unittest
 from collections.abc import Mapping
 from pathlib import Path
 
-from common import FIXTURES, SOURCE, next_line, rouse, start
+from common import FIXTURES, SOURCE, here, next_line, start
 
 from interposed import LIBRARY, Source, unless_emulated
 from run_case import Case, Row
@@ -176,7 +176,7 @@ class Requests(Case):
     def test_names_without_room_are_counted_as_lost(self) -> None:
         kept = self.folder / "kept"
         self.run_it("--trace", "--keep", kept, "-o", self.folder / "text", "--", PROGRAM, "odd")
-        done = rouse("report", "--json", kept)
+        done = here("report", "--json", kept)
         (process,) = json.loads(done.stdout)["processes"]
         self.assertEqual(process["lost_events"], 100 + 1 - LABELS_MOST)
 
@@ -194,7 +194,7 @@ class Requests(Case):
     def test_sections_of_requests_can_be_chosen(self) -> None:
         kept = self.folder / "kept"
         self.run_it("--trace", "--keep", kept, "-o", self.folder / "text", "--", PROGRAM)
-        done = rouse("report", "--section", "requests", kept)
+        done = here("report", "--section", "requests", kept)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("request     20", done.stdout)
         self.assertNotIn("Where the requests", done.stdout)
@@ -236,7 +236,7 @@ class Requests(Case):
         program = start(self, USER.program, ROUSE_OBS="trace", ROUSE_OBS_DIR=folder.name)
         printed = [int(word) for word in next_line(program).split()]
         self.assertEqual(next_line(program), "ready\n")
-        done = rouse("report", "--json", str(program.pid), ROUSE_OBS_DIR=folder.name)
+        done = here("report", "--json", str(program.pid), ROUSE_OBS_DIR=folder.name)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(done.stdout)["sections"]
         self.check_times(found, "job", printed)

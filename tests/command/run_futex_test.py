@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common import rouse
+from common import here, rouse
 
 from interposed import LIBRARY, Source, is_cross_built, played, recorded
 
@@ -173,12 +173,12 @@ class OwnLocks(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         sides = []
         for engine in ("sqlite", "duckdb"):
-            said = rouse("report", "--json", "--engine", engine, kept)
+            said = here("report", "--json", "--engine", engine, kept)
             self.assertEqual(said.returncode, 0, said.stderr)
             sides.append(json.loads(said.stdout)["sections"]["sides"])
         self.assertEqual(sides[0], sides[1])
         self.assertEqual({row["kind"] for row in sides[0]}, {"futex lock"})
-        compared = rouse("compare", "--json", kept, kept)
+        compared = here("compare", "--json", kept, kept)
         self.assertEqual(compared.returncode, 0, compared.stderr)
         locks = json.loads(compared.stdout)["sections"]["locks"]
         self.assertIn(("futex lock", "word"), {(row["kind"], row["lock_name"]) for row in locks})

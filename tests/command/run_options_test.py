@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from common import SOURCE, rouse
+from common import SOURCE, here
 
 from interposed import LIBRARY, unless_emulated
 from run_case import KNOWN, MS, PROGRAM, Case
@@ -30,12 +30,12 @@ class Reports(Case):
         done = self.run_it("--keep", kept, "--", PROGRAM, "mutex")
         self.assertIn("mutex_cond.c:", done.stderr)
         self.assertEqual(kept.stat().st_mode & 0o777, 0o700)
-        found = json.loads(rouse("report", "--json", kept).stdout)
+        found = json.loads(here("report", "--json", kept).stdout)
         self.assertEqual(found["sections"]["totals"][0]["lock_waits"], KNOWN["WAITERS"])
         self.assertIn("inferred", " ".join(found["notes"]))
         tables = self.folder / "tables"
-        rouse("report", "--format", "parquet", "-o", tables, kept)
-        again_notes = json.loads(rouse("report", "--json", tables).stdout)["notes"]
+        here("report", "--format", "parquet", "-o", tables, kept)
+        again_notes = json.loads(here("report", "--json", tables).stdout)["notes"]
         self.assertEqual(again_notes, found["notes"])
         again = self.run_it("--keep", kept, "--", PROGRAM, "mutex")
         self.assertEqual(again.returncode, 3)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import main_unless, rouse
+from common import here, main_unless, rouse
 
 from interposed import LIBRARY
 
@@ -107,7 +107,7 @@ class Programs(unittest.TestCase):
         report, _ = self.run_it(1, 2)
         rows = report["sections"]["python_sites"]
         self.assertEqual(rows[0]["label"], "heavy totals.py")
-        done = rouse("report", "--json", self.folder / "kept")
+        done = here("report", "--json", self.folder / "kept")
         again = json.loads(done.stdout)
         self.assertEqual(again["verdict"], report["verdict"])
         self.assertEqual(again["sections"]["python_sites"], rows)

@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from common import COMMAND, next_line, rouse, start
+from common import COMMAND, here, next_line, rouse, start
 
 from interposed import LIBRARY, Source, is_cross_built, record, unless_emulated
 from run_case import Case, Row
@@ -92,7 +92,7 @@ class Traced(Case):
 
     def perfetto(self) -> tuple[dict[str, Any], str]:
         file = self.folder / "trace.json"
-        done = rouse("report", "--format", "perfetto", "-o", file, self.kept)
+        done = here("report", "--format", "perfetto", "-o", file, self.kept)
         self.assertEqual(done.returncode, 0, done.stderr)
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return found, done.stderr
@@ -163,7 +163,7 @@ class Traced(Case):
         self.assertEqual(trace["otherData"]["lost_events"], lost)
         (name,) = [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"]
         self.assertIn(f"({lost} events lost)", name)
-        found = rouse("report", "--json", self.kept)
+        found = here("report", "--json", self.kept)
         self.assertIn(said, found.stdout)
 
     @unless_emulated("the counter of this machine is not the emulated one")
@@ -238,7 +238,7 @@ class Traced(Case):
         pid, done = self.record_live("--trace")
         self.assertEqual(done.returncode, 0, done.stderr)
         file = self.folder / "trace.json"
-        done = rouse("report", "--format", "perfetto", "-o", file, self.folder / "recording")
+        done = here("report", "--format", "perfetto", "-o", file, self.folder / "recording")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         trace = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
         (name,) = [e["args"]["name"] for e in trace if e["name"] == "process_name"]
@@ -337,7 +337,7 @@ class Options(Case):
     def test_a_recording_without_events_says_how_to_get_them(self) -> None:
         kept = self.folder / "kept"
         self.run_it("--keep", kept, "--", PROGRAM, "many")
-        done = rouse("report", "--format", "perfetto", "-o", self.folder / "x", kept)
+        done = here("report", "--format", "perfetto", "-o", self.folder / "x", kept)
         self.assertEqual(done.returncode, 3)
         self.assertIn("rouse run --trace", done.stderr)
 
