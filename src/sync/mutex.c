@@ -147,30 +147,27 @@ static void relax(unsigned count)
 }
 
 /*
- * Try to acquire the lock, at least once, and repeat while its holder runs on another CPU, for a bounded time.
+ * Try to acquire the lock, at least once, and repeat while its holder runs on another CPU, for a bounded time. While
+ * recording is on, that time is counted. The first attempt is not: it takes less than a time stamp.
  */
 static bool spin(struct request *r)
 {
     struct rouse_mutex *m = r->m;
+    uint64_t since_tsc = 0;
+    bool is_acquired = false;
     for (unsigned spent = 0, pauses = SPIN_FIRST;; spent += pauses, pauses = more(pauses)) {
         uint32_t state = rsi_load_relaxed(&m->state);
         /* pairs with the release that cleared LOCKED */
-        if (!(state & LOCKED) && rsi_cas_acquire(&m->state, &state, (state | LOCKED) & ~r->woken))
-            return true;
-        if (state & HANDOFF || spent >= r->spin_total || !owner_runs(m))
-            return false;
+        is_acquired = !(state & LOCKED) &&
+                      rsi_cas_acquire(&m->state, &state, (state | LOCKED) & ~r->woken);
+        if (is_acquired || state & HANDOFF || spent >= r->spin_total || !owner_runs(m))
+            break;
+        if (spent == 0 && r->contest.since_tsc)
+            since_tsc = rsi_tsc();
         relax(pauses);
     }
-}
-
-/* As spin; while recording is on, the time is counted. */
-static bool spin_recorded(struct request *r)
-{
-    if (rsi_likely(r->contest.since_tsc == 0))
-        return spin(r);
-    uint64_t since_tsc = rsi_tsc();
-    bool is_acquired = spin(r);
-    r->contest.spin_ticks += rsi_tsc() - since_tsc;
+    if (since_tsc)
+        r->contest.spin_ticks += rsi_tsc() - since_tsc;
     return is_acquired;
 }
 
@@ -251,7 +248,7 @@ static RSI_NOINLINE int lock_slow(struct rouse_mutex *m, struct rouse_thread *se
     r.spin_total = is_past ? 0 : SPIN_TOTAL;
     int result = RETRY;
     rsi_contest_begin(&r.contest, rsi_load_relaxed(&m->acquire_site));
-    while (result == RETRY && !spin_recorded(&r)) {
+    while (result == RETRY && !spin(&r)) {
         rsi_contest_sleep(&r.contest, ROUSE_WAIT_MUTEX, m, &m->name, site);
         result = sleep_queued(&r);
     }

@@ -78,6 +78,44 @@ static void contests_add_up(void **state)
     }
 }
 
+static void *hold_asleep(void *unused)
+{
+    rouse_mutex_lock(&scene.mutex);
+    CHECK_EQUAL(rouse_sem_wait(&scene.sem), 0);
+    rouse_mutex_unlock(&scene.mutex);
+    return unused;
+}
+
+/* The mutex reads the clock for a spin only if there is one: most waits for a lock would have two stamps more. */
+static void who_waits_spins_only_for_a_holder_that_runs(void **state)
+{
+    (void)state;
+    for (int kind = ROUSE_KIND_USER; kind <= ROUSE_KIND_KERNEL; kind++)
+        for (unsigned runs = 0; runs < 2; runs++) {
+            struct rouse_thread *holder = NULL;
+            memset(&scene, 0, sizeof scene);
+            struct contests before = contests_of(&scene.mutex);
+            if (runs) {
+                rouse_mutex_lock(&scene.mutex);
+            } else {
+                holder = start(ROUSE_KIND_USER, hold_asleep, NULL);
+                UNTIL(waits(holder));
+            }
+            struct rouse_thread *waiter = start((enum rouse_kind)kind, lock_and_unlock, NULL);
+            UNTIL(waits(waiter));
+            if (runs)
+                rouse_mutex_unlock(&scene.mutex);
+            else
+                CHECK_EQUAL(rouse_sem_post(&scene.sem), 0);
+            join(waiter);
+            if (holder)
+                join(holder);
+            struct contests after = contests_of(&scene.mutex);
+            CHECK_EQUAL(after.contested - before.contested, 1);
+            CHECK_EQUAL(after.spin_ticks > before.spin_ticks, runs);
+        }
+}
+
 static void wakes_and_threads_are_counted(void **state)
 {
     (void)state;
@@ -240,6 +278,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(contests_add_up),
+        cmocka_unit_test(who_waits_spins_only_for_a_holder_that_runs),
         cmocka_unit_test(wakes_and_threads_are_counted),
         cmocka_unit_test(unheard_signals_and_calls_are_counted),
         cmocka_unit_test(sums_equal_those_of_a_reader_of_the_file),
