@@ -32,7 +32,7 @@ PAGES = (
 )
 
 
-# Commits below these paths that leave every hot path as it is, and how that is known.
+# Commits below these paths after which the figures hold, or are worse than today's, and how that is known.
 ELSEWHERE = {
     "c179614": "one operand of a division at a look; the instructions per operation are the same",
     "357dc64": "time stamps of waits for a mutex; benchmarks.md has them as they were, which is slower",
