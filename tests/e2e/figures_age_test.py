@@ -32,10 +32,11 @@ PAGES = (
 )
 
 
-# Commits below these paths after which the figures hold, or are worse than today's, and how that is known.
+# Commits below these paths after which the figures hold, or are worse than today's, and how
+# that is known.
 ELSEWHERE = {
     "c179614": "one operand of a division at a look; the instructions per operation are the same",
-    "357dc64": "time stamps of waits for a mutex; benchmarks.md has them as they were, which is slower",
+    "357dc64": "a mutex takes fewer time stamps; benchmarks.md has the slower waits",
     "319aa4d": "ends of kernel threads; what a user thread does at its end is the same",
     "f6cd2a5": "variables that are initialised before a system call, and copies of short strings",
 }
