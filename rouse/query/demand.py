@@ -8,7 +8,7 @@ from typing import Any
 
 from rouse.query import gain
 from rouse.query.finding import Row
-from rouse.query.program import Program
+from rouse.query.program import STATES, Program
 
 # The part of a wait that a program with fewer waits, on processors that are seldom idle, may save:
 # of I/O the way of two wake-ups, there and back; of a sleep half of the usual timer slack.
@@ -74,6 +74,20 @@ def phase_of(row: Row, program: Program) -> float:
     if not row["last_ns"]:
         return float(program.wall_ns or 1)
     return float(min(max(row["last_ns"] - row["first_ns"], 1), program.wall_ns or 1))
+
+
+def ended_early(row: Row, threads: Sequence[Row], program: Program) -> float:
+    """By how much more threads would work without the lock, since some ended before the others.
+
+    Threads with a fixed number of requests each end one after another if those that have the lock
+    keep it. Without the lock all of them would work until the end. Threads that live for less than
+    half of the time may as well follow each other. The lock is held by one thread at a time: for
+    that long it was used, though the last thread did not wait for it.
+    """
+    used_ns = max(phase_of(row, program), min(row["hold_ns"], program.wall_ns))
+    lived = program.sum(*STATES, rows=threads) / used_ns
+    count = sum(thread["threads"] for thread in threads)
+    return count / lived if 0 < lived < count < 2 * lived else 1.0
 
 
 def least_ran(ran_ns: float, waits: int, program: Program, acquired: int = 0) -> float:

@@ -43,6 +43,7 @@ from rouse.query.demand import (
     SLEEP_SAVES_NS,
     WAIT_NS,
     contention_of,
+    ended_early,
     evened,
     key_of,
     least_ran,
@@ -230,6 +231,7 @@ def load_of(row: Row, program: Program) -> gain.Load:
     part = phase / max(program.wall_ns, phase)
     others = program.sum("cond", "sem", "join", "poll", "accept", rows=threads)
     at_work = max(program.sum(*STATES, rows=threads) - others, row["wait_ns"])
+    count = at_work / phase * ended_early(row, threads, program)
     ran, io, sleep = (program.sum(state, rows=threads) for state in ("usr", "io", "sleep"))
     slept = io + sleep
     waits = sum(thread["waits"] for thread in threads)
@@ -237,7 +239,7 @@ def load_of(row: Row, program: Program) -> gain.Load:
     saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0
     return gain.Load(
         wall_ns=phase,
-        threads=at_work / phase,
+        threads=count,
         processors=program.processors,
         ran_ns=ran,
         slept_ns=slept,
@@ -253,7 +255,7 @@ def load_of(row: Row, program: Program) -> gain.Load:
                 for other in beside
             },
             beside,
-            at_work / phase,
+            count,
         ),
     )
 

@@ -172,6 +172,35 @@ class Verdict(unittest.TestCase):
                 (first, *_) = json.loads(file.read_text("utf-8"))["verdict"]["findings"]
             self.assertEqual(first["kind"], program.kind)
 
+    def test_threads_that_end_one_after_another_gain_what_the_repair_of_the_example_gains(
+        self,
+    ) -> None:
+        """Threads with a fixed number of requests, of which those that have the lock keep it."""
+        source = (SOURCE / "examples" / "one_lock.c").read_text(encoding="utf-8")
+        asleep = re.search(r" +usleep[^\n]+\n", source)
+        assert asleep
+        unlock = "        pthread_mutex_unlock(&cache_lock);\n"
+        repaired = source.replace(asleep[0] + unlock, unlock + asleep[0])
+        self.assertNotEqual(source, repaired)
+        with tempfile.TemporaryDirectory(dir=BUILD) as place:
+            programs = [Path(place) / "faulty", Path(place) / "repaired"]
+            for program, text in zip(programs, (source, repaired), strict=True):
+                line = ("cc", "-g", "-pthread", "-o", program, "-xc", "-")
+                subprocess.run(line, input=text, text=True, check=True, timeout=planted.LIMIT_S)
+            file = Path(place) / "report.json"
+            done = run_here(("run", "--json", "-o", file, "--", programs[0]), VARIABLES)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            (found, *_) = json.loads(file.read_text(encoding="utf-8"))["verdict"]["findings"]
+            took_s = []
+            for program in programs:
+                begin = time.monotonic()
+                subprocess.run([program], check=True, timeout=planted.LIMIT_S)
+                took_s.append(time.monotonic() - begin)
+        gained = took_s[0] / took_s[1]
+        figures = f"measured {gained:.2f}, {found['gain']:.2f}, at most {found['gain_most']:.2f}"
+        self.assertGreaterEqual(NOISE * found["gain_most"], gained, figures)
+        self.assertLess(max(found["gain"] / gained, gained / found["gain"]), NEAR * NOISE, figures)
+
     def test_an_acquisition_takes_less_without_the_waits_by_what_the_program_measured(self) -> None:
         (program,) = (each for each in planted.programs() if each.name == "tickets")
         self.found(program)  # or the test is skipped

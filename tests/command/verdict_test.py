@@ -17,7 +17,7 @@ from common import here
 from known_tables import PROCESSES, orders, site
 from synthetic import Builder
 
-from rouse.query import gain, verdict
+from rouse.query import demand, gain, verdict
 from rouse.query.program import STATES, Program
 from rouse.store import layout
 from rouse.tables import engine
@@ -248,6 +248,29 @@ class Rules(unittest.TestCase):
         self.assertAlmostEqual(found.ran_ns, S)
         self.assertEqual(len(found.locks), 1)
         self.assertAlmostEqual(found.all_ran_ns, 3 * S)
+
+    def test_threads_that_end_early_would_work_without_the_lock(
+        self,
+    ) -> None:
+        """Those of one_lock.c, where a thread that has the lock takes it again until it ends.
+
+        Each of 4 sleeps for 131 ms under the lock. They end after 131, 262, 393 and 524 ms, and
+        without the lock all would end after 131.
+        """
+        for count, gained in ((4, 4), (2, 2), (8, 8), (1000, 2.5)):
+            own = 131 * MS
+            waited = own * 6 if count == 1000 else own * count * (count - 1) // 2
+            slept = own * 4 if count == 1000 else own * count
+            parts = dict.fromkeys(STATES, 0) | {"mutex": waited, "sleep": slept, "waits": 0}
+            row = {"process": "1", "threads": count, "wall_ns": waited + slept, "to_run_ns": None}
+            columns = ("inside_lck_ns", "inside_io_ns", "acquired", "init_site")
+            times = {"hold_ns": slept, "inside_sleep_ns": slept, "last_ns": slept - own}
+            lock = {**LOCK, **dict.fromkeys(columns, 0), **times}
+            lock |= {"wait_ns": waited, "process": "1", "first_ns": 0}
+            program = Program([parts | row], [lock], [], [], [], 0, 0, slept, 2, 0.0, 0.0, 0.0)
+            load = verdict.load_of(lock, program)
+            fixed = [demand.key_of(lock)]
+            self.assertAlmostEqual(gain.bound(load, fixed), gained, places=2, msg=str(count))
 
     def test_useful_wake_ups_of_a_place_count_in_the_share_of_useless_ones(self) -> None:
         wake = {"kind": "condition", "wait_site": "0x10", "object": 7, "object_name": "bell"}
