@@ -401,11 +401,11 @@ class Sweep(unittest.TestCase):
             served.close()  # the end that closes first waits
             self.assertEqual(client.recv(1), b"")
             client.close()
-            self.assertEqual(before, 0)
             if connections_forgotten() > forgotten:
                 self.skipTest("not run: the kernel has no room for more closed connections")
-            # A list of many connections may lack one, while others end.
-            self.assertTrue(any(web_clients.ports_used(port) > 0 for _ in range(100)))
+            # Another test may have left some of this port. A list of many connections may lack one,
+            # while others end.
+            self.assertTrue(any(web_clients.ports_used(port) > before for _ in range(100)))
 
     def test_no_cell_begins_when_the_time_is_over(self) -> None:
         said: list[str] = []
