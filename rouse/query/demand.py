@@ -90,6 +90,17 @@ def ended_early(row: Row, threads: Sequence[Row], program: Program) -> float:
     return count / lived if 0 < lived < count < 2 * lived else 1.0
 
 
+def unseen(row: Row, threads: Sequence[Row], worked_ns: float) -> float:
+    """For how long threads held the lock that are none of these: they never waited for a lock.
+
+    A thread that has the lock may keep it from all others, and somebody holds it while they wait.
+    worked_ns: for how long these threads did not wait for others.
+    """
+    count = max(sum(thread["threads"] for thread in threads), 1)
+    held_ns = own_of(row).held_ns if row["hold_ns"] else row["wait_ns"] / count
+    return max(held_ns - worked_ns, 0.0)
+
+
 def least_ran(ran_ns: float, waits: int, program: Program, acquired: int = 0) -> float:
     """The CPU time without what waits may cost, in the kernel and in user code.
 

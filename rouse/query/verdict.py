@@ -49,6 +49,7 @@ from rouse.query.demand import (
     least_ran,
     own_of,
     phase_of,
+    unseen,
 )
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, most_of
 from rouse.query.program import PARTS, STATES, Program
@@ -231,9 +232,10 @@ def load_of(row: Row, program: Program) -> gain.Load:
     part = phase / max(program.wall_ns, phase)
     others = program.sum("cond", "sem", "join", "poll", "accept", rows=threads)
     at_work = max(program.sum(*STATES, rows=threads) - others, row["wait_ns"])
-    count = at_work / phase * ended_early(row, threads, program)
     ran, io, sleep = (program.sum(state, rows=threads) for state in ("usr", "io", "sleep"))
-    slept = io + sleep
+    beside_ns = unseen(row, threads, ran + io + sleep)
+    slept = io + sleep + beside_ns
+    count = (at_work + beside_ns) / phase * ended_early(row, threads, program)
     waits = sum(thread["waits"] for thread in threads)
     contested, acquired = (sum(lock[key] for lock in beside) for key in ("contested", "acquired"))
     saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0

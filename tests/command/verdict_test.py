@@ -272,6 +272,22 @@ class Rules(unittest.TestCase):
             fixed = [demand.key_of(lock)]
             self.assertAlmostEqual(gain.bound(load, fixed), gained, places=2, msg=str(count))
 
+    def test_a_holder_that_never_waits_is_one_of_the_threads_of_the_lock(self) -> None:
+        """It keeps the lock from 5 others for 600 ms, in which it sleeps. 6 could sleep at once."""
+        parts = dict.fromkeys(STATES, 0) | {"process": "1", "waits": 0, "to_run_ns": None}
+        others = parts | {"threads": 5, "wall_ns": 3 * S, "mutex": 2980 * MS, "sleep": 20 * MS}
+        holder = parts | {"threads": 1, "wall_ns": 600 * MS, "sleep": 600 * MS}
+        columns = ("inside_lck_ns", "inside_io_ns", "acquired", "init_site")
+        for hold_ns, sleep_ns in ((0, 0), (600 * MS, 600 * MS)):
+            times = {"hold_ns": hold_ns, "inside_sleep_ns": sleep_ns, "last_ns": 600 * MS}
+            lock = {**LOCK, **dict.fromkeys(columns, 0), **times}
+            lock |= {"wait_ns": 2980 * MS, "process": "1", "first_ns": 0}
+            program = Program(
+                [others, holder], [lock], [], [], [], 0, 0, 600 * MS, 2, 0.0, 0.0, 0.0
+            )
+            most = gain.bound(verdict.load_of(lock, program), [demand.key_of(lock)])
+            self.assertAlmostEqual(most, 6, delta=0.05)
+
     def test_useful_wake_ups_of_a_place_count_in_the_share_of_useless_ones(self) -> None:
         wake = {"kind": "condition", "wait_site": "0x10", "object": 7, "object_name": "bell"}
         useless = wake | {"wake_site": "0x20", "lost_race": 200}
