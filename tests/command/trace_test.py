@@ -121,7 +121,7 @@ class Programs(unittest.TestCase):
         # A waiter of the lock ran twice, waited once, was woken once, and contended once.
         own = [line.split()[:6] for line in threads.splitlines() if line.split()[:1] == ["2"]]
         self.assertIn(["2", "1", "0", "1", "1"], [row[:4] + row[5:] for row in own])
-        # Whoever comes while the holder runs spins, which may be nobody.
+        # A thread that comes while the holder runs spins. There may be none.
         self.assertRegex(spin, r"no lock was spun for|mutex +hot, \w+ known_waits\.c:\d+")
 
     def test_a_lock_that_was_spun_for_has_its_contests_and_the_part_of_the_wait(self) -> None:
