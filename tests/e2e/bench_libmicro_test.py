@@ -245,7 +245,8 @@ class Suite(unittest.TestCase):
                 if line.startswith(("cascade_", "poll", "select")) and "signal 9" not in text:
                     wait_until(lambda: bool(children(process.pid)), "no process of a case")
                     for pid in children(process.pid):
-                        os.kill(pid, signal.SIGKILL)
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
             self.assertEqual(process.wait(SLOW_S), 1, text)
         found = rows(text)
         self.assertEqual(set(found), CASES)
