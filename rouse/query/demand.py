@@ -110,15 +110,20 @@ def least_ran(ran_ns: float, waits: int, program: Program, acquired: int = 0) ->
     return max(in_user - waits * WAIT_NS - acquired * TRANSFER_NS, in_user / 2)
 
 
-def load_without(wait_ns: float, states: Sequence[str], program: Program) -> gain.Load:
+def load_without(
+    wait_ns: float, states: Sequence[str], program: Program, is_lock: bool = False
+) -> gain.Load:
     """The load of the threads that wait in these states, besides waits of which wait_ns is the sum.
 
-    Waits that are not in the sum are those of threads that have nothing to do.
+    Waits that are not in the sum are those of threads that have nothing to do. is_lock: they wait
+    for one that holds it, which may never wait itself: as in unseen().
     """
     sharing = [row for row in program.threads if program.sum(*states, rows=[row]) > 0]
     wall = float(program.wall_ns or 1)
     ran, io, sleep = (program.sum(state, rows=sharing) for state in ("usr", "io", "sleep"))
-    slept = io + sleep
+    count = max(sum(row["threads"] for row in sharing), 1)
+    beside_ns = max(wait_ns / count - ran - io - sleep, 0.0) if is_lock else 0.0
+    slept = io + sleep + beside_ns
     at_work = ran + slept + program.sum("lat", "mutex", "rwlock", rows=sharing)
     waits = sum(row["waits"] for row in sharing)
     saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0

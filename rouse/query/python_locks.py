@@ -42,7 +42,7 @@ def find(database: Database, program: Program, sampled: Running | None = None) -
 
 
 def finding(row: Row, program: Program, sampled: Running | None) -> Finding | None:
-    load = load_without(row["wait_ns"], ("cond", "sem"), program)
+    load = load_without(row["wait_ns"], ("cond", "sem"), program, is_lock=True)
     most, expected = gain.bound(load, []), gain.estimate(load, [])
     if most < LEAST_GAIN:
         return None

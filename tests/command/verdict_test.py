@@ -288,6 +288,14 @@ class Rules(unittest.TestCase):
             most = gain.bound(verdict.load_of(lock, program), [demand.key_of(lock)])
             self.assertAlmostEqual(most, 6, delta=0.05)
 
+    def test_a_holder_of_a_python_lock_that_never_waits_is_one_of_its_threads(self) -> None:
+        parts = dict.fromkeys(STATES, 0) | {"process": "1", "waits": 0, "to_run_ns": None}
+        others = parts | {"threads": 7, "wall_ns": 14 * S, "sem": 13.9 * S, "sleep": 0.1 * S}
+        holder = parts | {"threads": 1, "wall_ns": 2 * S, "sleep": 2 * S}
+        program = Program([others, holder], [], [], [], [], 0, 0, 2 * S, 2, 0.0, 0.0, 0.0)
+        load = demand.load_without(13.9 * S, ("sem",), program, is_lock=True)
+        self.assertAlmostEqual(gain.bound(load, []), 8, delta=0.1)
+
     def test_useful_wake_ups_of_a_place_count_in_the_share_of_useless_ones(self) -> None:
         wake = {"kind": "condition", "wait_site": "0x10", "object": 7, "object_name": "bell"}
         useless = wake | {"wake_site": "0x20", "lost_race": 200}
