@@ -90,15 +90,17 @@ def ended_early(row: Row, threads: Sequence[Row], program: Program) -> float:
     return count / lived if 0 < lived < count < 2 * lived else 1.0
 
 
-def unseen(row: Row, threads: Sequence[Row], worked_ns: float) -> float:
-    """For how long threads held the lock that are none of these: they never waited for a lock.
+def unseen(
+    held_ns: float, wait_ns: float, states: Sequence[str], threads: Sequence[Row], program: Program
+) -> float:
+    """For how long a lock was held by none of these threads, which wait for it in these states.
 
-    A thread that has the lock may keep it from all others, and somebody holds it while they wait.
-    worked_ns: for how long these threads did not wait for others.
+    A thread that has the lock may keep it from all others and never wait. held_ns: 0 if it is not
+    known. The lock is held while threads wait for it, of which wait_ns is the sum.
     """
     count = max(sum(thread["threads"] for thread in threads), 1)
-    held_ns = own_of(row).held_ns if row["hold_ns"] else row["wait_ns"] / count
-    return max(held_ns - worked_ns, 0.0)
+    others = [state for state in STATES if state not in states]
+    return max((held_ns or wait_ns / count) - program.sum(*others, rows=threads), 0.0)
 
 
 def least_ran(ran_ns: float, waits: int, program: Program, acquired: int = 0) -> float:
@@ -115,14 +117,13 @@ def load_without(
 ) -> gain.Load:
     """The load of the threads that wait in these states, besides waits of which wait_ns is the sum.
 
-    Waits that are not in the sum are those of threads that have nothing to do. is_lock: they wait
-    for one that holds it, which may never wait itself: as in unseen().
+    Waits that are not in the sum are those of threads that have nothing to do. is_lock: the waits
+    are for a lock, whose holder may be none of these threads.
     """
     sharing = [row for row in program.threads if program.sum(*states, rows=[row]) > 0]
     wall = float(program.wall_ns or 1)
     ran, io, sleep = (program.sum(state, rows=sharing) for state in ("usr", "io", "sleep"))
-    count = max(sum(row["threads"] for row in sharing), 1)
-    beside_ns = max(wait_ns / count - ran - io - sleep, 0.0) if is_lock else 0.0
+    beside_ns = unseen(0, wait_ns, states, sharing, program) if is_lock else 0.0
     slept = io + sleep + beside_ns
     at_work = ran + slept + program.sum("lat", "mutex", "rwlock", rows=sharing)
     waits = sum(row["waits"] for row in sharing)

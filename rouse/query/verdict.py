@@ -233,7 +233,8 @@ def load_of(row: Row, program: Program) -> gain.Load:
     others = program.sum("cond", "sem", "join", "poll", "accept", rows=threads)
     at_work = max(program.sum(*STATES, rows=threads) - others, row["wait_ns"])
     ran, io, sleep = (program.sum(state, rows=threads) for state in ("usr", "io", "sleep"))
-    beside_ns = unseen(row, threads, ran + io + sleep)
+    held_ns = own_of(row).held_ns
+    beside_ns = unseen(held_ns, row["wait_ns"], ("mutex", "rwlock"), threads, program)
     slept = io + sleep + beside_ns
     count = (at_work + beside_ns) / phase * ended_early(row, threads, program)
     waits = sum(thread["waits"] for thread in threads)

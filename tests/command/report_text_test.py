@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from common import here
+from common import here, rouse
 
 from known_tables import MS, THREADS, WAKES, Row, orders, site, tables
 from pyarrow import parquet as files
@@ -257,7 +257,7 @@ class Inputs(Case):
             self.assertEqual(here("report", *words).returncode, 2)
 
     def test_the_command_itself(self) -> None:
-        done = here("report", self.tables(), "-s", "herds")
+        done = rouse("report", self.tables(), "-s", "herds")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("threads from", done.stdout)
 
