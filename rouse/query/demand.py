@@ -76,17 +76,19 @@ def phase_of(row: Row, program: Program) -> float:
     return float(min(max(row["last_ns"] - row["first_ns"], 1), program.wall_ns or 1))
 
 
-def ended_early(row: Row, threads: Sequence[Row], program: Program) -> float:
+def ended_early(row: Row, threads: Sequence[Row], program: Program, unseen_ns: float) -> float:
     """By how much more threads would work without the lock, since some ended before the others.
 
     Threads with a fixed number of requests each end one after another if those that have the lock
     keep it. Without the lock all of them would work until the end. Threads that live for less than
     half of the time may as well follow each other. The lock is held by one thread at a time: for
-    that long it was used, though the last thread did not wait for it.
+    that long it was used, though the last thread did not wait for it. The first one did not either
+    if it held the lock for unseen_ns, as long as the others in the mean, or half as long.
     """
     used_ns = max(phase_of(row, program), min(row["hold_ns"], program.wall_ns))
-    lived = program.sum(*STATES, rows=threads) / used_ns
+    lived = (program.sum(*STATES, rows=threads) + unseen_ns) / used_ns
     count = sum(thread["threads"] for thread in threads)
+    count += 2 * unseen_ns * (count + 1) > row["hold_ns"] > 0
     return count / lived if 0 < lived < count < 2 * lived else 1.0
 
 

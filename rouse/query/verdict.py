@@ -236,7 +236,7 @@ def load_of(row: Row, program: Program) -> gain.Load:
     held_ns = own_of(row).held_ns
     beside_ns = unseen(held_ns, row["wait_ns"], ("mutex", "rwlock"), threads, program)
     slept = io + sleep + beside_ns
-    count = (at_work + beside_ns) / phase * ended_early(row, threads, program)
+    count = (at_work + beside_ns) / phase * ended_early(row, threads, program, beside_ns)
     waits = sum(thread["waits"] for thread in threads)
     contested, acquired = (sum(lock[key] for lock in beside) for key in ("contested", "acquired"))
     saves = (io * IO_SAVES_NS + sleep * SLEEP_SAVES_NS) / slept if slept else 0.0

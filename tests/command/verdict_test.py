@@ -271,6 +271,12 @@ class Rules(unittest.TestCase):
             load = verdict.load_of(lock, program)
             fixed = [demand.key_of(lock)]
             self.assertAlmostEqual(gain.bound(load, fixed), gained, places=2, msg=str(count))
+            if count == 4:  # the first one never waits
+                rest = parts | {"sleep": slept - own} | row | {"threads": 3}
+                first = dict.fromkeys(STATES, 0) | {"sleep": own, "waits": 0} | row
+                program.threads[:] = [rest, first | {"threads": 1}]
+                load = verdict.load_of(lock, program)
+                self.assertAlmostEqual(gain.bound(load, fixed), gained, places=2)
 
     def test_a_holder_that_never_waits_is_one_of_the_threads_of_the_lock(self) -> None:
         """It keeps the lock from 5 others for 600 ms, in which it sleeps. 6 could sleep at once."""
