@@ -91,7 +91,7 @@ def distortion(database: Database) -> str:
     part = f", {share(cost_ns / busy_ns)} % of what the workers were busy" if busy_ns else ""
     return (
         f"at least {duration(round(cost_ns))} of CPU time{part}: {waits:,} waits of {WAIT_STAMPS}"
-        f" time stamps each, and one took {each} ns when recording began"
+        f" time stamps each, and one takes {each} ns"
     )
 
 

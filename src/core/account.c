@@ -40,6 +40,10 @@ static struct {
 
 /* The rate of the time-stamp counter is known well enough, so long after recording began. */
 #define RATE_KNOWN_NS 1000000u
+#define COST_KNOWN_NS 1000000000u /* most between two measurements of the cost of a time stamp */
+
+/* When the next measurement is due. Relaxed: any worker; two that measure at once do no harm. */
+static uint64_t cost_due_ns;
 
 /* Offset of the name in an object of the kind. 0: it has none. */
 static const uint16_t name_offsets[ROUSE_WAIT_KINDS] = {
@@ -431,8 +435,21 @@ void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)
 static RSI_COLD void learn_rate(const struct rsi_store_head *head, uint64_t now_ns)
 {
     double per_ns = (double)(rsi_tsc() - head->tsc) / (double)(now_ns - head->monotonic_ns);
-    rsi_store_relaxed(&rsi_sampling_cost, head->stamps_ticks / RSI_STORE_STAMPS);
     rsi_store_relaxed(&rsi_sampling_long, (uint64_t)(per_ns * RSI_SAMPLING_LONG_NS));
+}
+
+/*
+ * Measure the cost of a time stamp again, and when it is due next: after 1, 2, 4 ms and so on, at most a second apart. A
+ * machine that was slow for a moment when recording began would make every short time too short.
+ */
+static RSI_COLD void learn_cost(struct rsi_store_head *head, uint64_t now_ns)
+{
+    uint64_t age_ns = now_ns > head->monotonic_ns ? now_ns - head->monotonic_ns : 0;
+    if (age_ns < RATE_KNOWN_NS)
+        age_ns = RATE_KNOWN_NS;
+    rsi_store_relaxed(&cost_due_ns, now_ns + (age_ns < COST_KNOWN_NS ? age_ns : COST_KNOWN_NS));
+    rsi_file_time_stamps(head);
+    rsi_store_relaxed(&rsi_sampling_cost, rsi_load_relaxed(&head->stamps_ticks) / RSI_STORE_STAMPS);
 }
 
 void rsi_account_look(struct rsi_worker *w, uint64_t now_ns)
@@ -442,6 +459,8 @@ void rsi_account_look(struct rsi_worker *w, uint64_t now_ns)
     rsi_trace_look(now_ns);
     bool is_exact = rsi_load_relaxed(&rsi_obs_mode) != ROUSE_OBS_COUNTED || !head ||
                     now_ns < head->monotonic_ns + RATE_KNOWN_NS;
+    if (head && rsi_unlikely(now_ns >= rsi_load_relaxed(&cost_due_ns)))
+        learn_cost(head, now_ns);
     if (!is_exact && rsi_load_relaxed(&rsi_sampling_long) == UINT64_MAX)
         learn_rate(head, now_ns);
     if (!w->exec.current)

@@ -124,21 +124,13 @@ static uint64_t realtime_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/*
- * The cost of time stamps on this machine, which a hypervisor may raise. The least of a few tries, since other work
- * may interrupt one. Time stamps are most of the cost of recording.
- */
-static uint64_t stamps_ticks(void)
+void rsi_file_time_stamps(struct rsi_store_head *head)
 {
-    uint64_t least = UINT64_MAX;
-    for (unsigned tries = 0; tries < 4; tries++) {
-        uint64_t begin = rsi_tsc(), end = begin;
-        for (unsigned i = 0; i < RSI_STORE_STAMPS; i++)
-            end = rsi_tsc();
-        if (end - begin < least)
-            least = end - begin;
-    }
-    return least;
+    uint64_t begin = rsi_tsc(), end = begin, known = rsi_load_relaxed(&head->stamps_ticks);
+    for (unsigned i = 0; i < RSI_STORE_STAMPS; i++)
+        end = rsi_tsc();
+    if (known == 0 || end - begin < known)
+        rsi_store_relaxed(&head->stamps_ticks, end - begin);
 }
 
 static void head_fill(struct rsi_store_head *head)
@@ -156,7 +148,8 @@ static void head_fill(struct rsi_store_head *head)
     head->monotonic_ns = head->tick_monotonic_ns = rsi_now_ns();
     head->tsc = head->tick_tsc = rsi_tsc();
     head->realtime_ns = realtime_ns();
-    head->stamps_ticks = stamps_ticks();
+    for (unsigned tries = 0; tries < 4; tries++)
+        rsi_file_time_stamps(head);
     head->page_count = RSI_STORE_CHUNKS / RSI_PAGE;
     head->site_depth = rsi_load_relaxed(&rsi_site_depth);
     head->cpus = rsi_cpu_affinity();

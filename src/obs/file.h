@@ -70,6 +70,12 @@ void rsi_file_tick(uint64_t now_ns);
 /* The same, given the current time stamp; usually without reading the clock. */
 void rsi_file_tick_tsc(uint64_t tsc);
 
+/*
+ * Measure what time stamps cost on this machine, which a hypervisor may raise: they are most of the cost of recording. The
+ * head keeps the least that was ever measured, since other work may interrupt or slow down any try. Any thread.
+ */
+void rsi_file_time_stamps(struct rsi_store_head *head);
+
 /* The process ends: note that in the head, and unlink the file unless files are kept. */
 void rsi_file_end(void);
 

@@ -79,7 +79,7 @@ struct rsi_store_head {
      */
     uint64_t trace_until_ns;
     uint64_t lost_events; /* events that had no ring; any thread adds */
-    /* Ticks that RSI_STORE_STAMPS consecutive reads of the time-stamp counter took. */
+    /* Least ticks that RSI_STORE_STAMPS consecutive reads of the time-stamp counter took. Any thread writes it. */
     uint64_t stamps_ticks;
     uint64_t pid_namespace; /* inode of /proc/self/ns/pid, the namespace of pid; 0: unknown */
     /* 1: the file has a lock of flock(2) for as long as its process has it mapped. */

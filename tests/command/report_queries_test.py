@@ -449,19 +449,22 @@ class Facts(unittest.TestCase):
         database.close()
         # The two workers were busy for 600 and 100 ms, and 20 of 700 ms are 2.9 %.
         self.assertIn("at least 20.0 ms of CPU time, 2.9 % of what the workers were busy", output)
-        self.assertIn("1,000,000 waits of 2 time stamps each, and one took 10.0 ns", output)
+        self.assertIn("1,000,000 waits of 2 time stamps each, and one takes 10.0 ns", output)
 
     def test_the_cost_of_recording_is_reported_of_workers_that_hardly_ever_ran(self) -> None:
         idle = [{**row, "idle_ns": row.get("wall_ns", 0)} for row in WORKERS]
         database = engine.open_tables(orders(workers=idle))
         output = dict(facts.facts(database, "x"))["cost of recording"]
         database.close()
-        self.assertRegex(output, r"^at least [^,]* of CPU time: .* and one took 10.0 ns")
+        self.assertRegex(output, r"^at least [^,]* of CPU time: .* and one takes 10.0 ns")
 
     def test_each_process_has_measured_its_own_cost(self) -> None:
         other = {**PROCESSES[0], "process": "b:1:1", "stamp_ns": 30.0}
         wakes = [{**WAKES[0], "useful": 100}, {**WAKES[0], "process": "b:1:1", "useful": 1000}]
-        for known, said in ((other, "one took 10.0 to 30.0 ns"), ({**other, "stamp_ns": None}, "")):
+        for known, said in (
+            (other, "one takes 10.0 to 30.0 ns"),
+            ({**other, "stamp_ns": None}, ""),
+        ):
             database = engine.open_tables(orders(processes=[*PROCESSES, known], wakes=wakes))
             output = dict(facts.facts(database, "x"))["cost of recording"]
             database.close()

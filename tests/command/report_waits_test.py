@@ -60,9 +60,9 @@ class Ledger(Case):
 
     program: subprocess.Popen[str]
 
-    def run_ledger(self, workers: int) -> tuple[Sections, int]:
+    def run_ledger(self, workers: int, **environment: str) -> tuple[Sections, int]:
         """The report, and the waiting time that the waiters measured themselves."""
-        self.program = self.start(LEDGER, ROUSE_WORKERS=str(workers))
+        self.program = self.start(LEDGER, ROUSE_WORKERS=str(workers), **environment)
         measured = next_line(self.program).split()
         self.assertEqual(measured[:1], ["waited_ns"])
         self.assertEqual(next_line(self.program), "ready\n")
@@ -115,12 +115,13 @@ class Ledger(Case):
         self.assertEqual(totals["signals_unheard"], KNOWN["SIGNALS"])
 
     def test_the_cost_of_recording_is_measured_on_the_same_machine(self) -> None:
-        self.run_ledger(workers=1)
+        # A worker with short turns times only some of its waits. Then the cost is not known.
+        self.run_ledger(workers=1, ROUSE_OBS="exact")
         done = here("report", "--json", str(self.program.pid), **self.own)
         (process,) = json.loads(done.stdout)["processes"]
         self.assertTrue(0.1 < process["stamp_ns"] < 100_000, process["stamp_ns"])
         text = here("report", "--full", str(self.program.pid), **self.own).stdout
-        self.assertRegex(" ".join(text.split()), r"and one took [\d.]+ ns when recording began")
+        self.assertRegex(" ".join(text.split()), r"and one takes [\d.]+ ns")
 
     def test_the_lock_is_exact_with_two_workers(self) -> None:
         found, measured_ns = self.run_ledger(workers=2)
