@@ -23,7 +23,7 @@ declare -A packages=(
     [deb]="git xz-utils dpkg-dev debhelper dh-python meson ninja-build pkg-config libllhttp-dev|node-llhttp valgrind
            lowdown clang libbpf-dev"
     [packages]="lintian debootstrap"
-    [check-all]="clang-tidy gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
+    [check-all]="clang-tidy tcc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
                  qemu-user-static default-jre-headless|openjdk-17-jre-headless|openjdk-21-jre-headless
                  mariadb-server-core mariadb-client-core sysbench
                  libpython3.11-testsuite|libpython3.13-testsuite

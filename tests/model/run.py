@@ -90,15 +90,20 @@ def command(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
+def compiler(job: Job) -> list[str]:
+    """A mutant usually fails early, so most of its time is the compiler: tcc 0.02 s, gcc 0.9 s."""
+    if not job.is_mutant:
+        return ["gcc", "-O1"]
+    return ["tcc"] if shutil.which("tcc") else ["gcc", "-O0"]
+
+
 def search(job: Job, folder: Path) -> str:
     defines = [f"-D{name}" for name in job.defines]
     said = command(["spin", *defines, "-a", str(job.model)], folder)
     if not (folder / "pan.c").exists() or "Error" in said:
         raise ModelError(said)
-    # A mutant usually fails early, so compiling it with optimisation does not pay.
     options = ["-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MB}", "-w"]
-    options.append("-O0" if job.is_mutant else "-O1")
-    said = command(["gcc", *options, "-o", "pan", "pan.c"], folder)
+    said = command([*compiler(job), *options, "-o", "pan", "pan.c"], folder)
     if not (folder / "pan").exists():
         raise ModelError(said)
     return command(["./pan", f"-m{DEPTH}", "-w22"], folder)
