@@ -3,7 +3,9 @@
 
 Each thread works outside of locks, then takes one lock after the other. Computing takes a processor
 for as long as it lasts, also under a lock; sleeping takes none. Times are exponential, as in
-query/gain.py, or constant. A lock that is split has parts, of which a thread takes any. Readers
+query/gain.py, or constant but for JITTER. Without it, threads would stay in step for ever: if work
+outside takes three times as long as a hold, the holds of readers follow each other without a gap,
+and a writer never enters. A lock that is split has parts, of which a thread takes any. Readers
 enter unless a writer is inside, as glibc's locks do by default: also while writers wait.
 """
 
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 
 CYCLES = 4000  # of all threads, that are counted; before them, as many as a quarter are not
 CYCLES_PER_THREAD = 20
+JITTER = 0.05  # of a constant time, at most, either way
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Simulation:
         locks: Sequence[Shared],
         is_constant: bool = False,
     ) -> None:
-        """is_constant: each step always takes as long, and is not exponential."""
+        """is_constant: each step always takes about as long, and is not exponential."""
         self.steps = steps
         self.is_constant = is_constant
         self.idle = processors
@@ -94,7 +97,10 @@ class Simulation:
     RAN, SLEPT, BEGINS = range(3)
 
     def later(self, mean: float, thread: int, what: int) -> None:
-        lasts = mean if self.is_constant or mean <= 0 else self.random.expovariate(1 / mean)
+        if self.is_constant or mean <= 0:
+            lasts = mean * self.random.uniform(1 - JITTER, 1 + JITTER)
+        else:
+            lasts = self.random.expovariate(1 / mean)
         time = self.now + max(lasts, 0.0)
         self.order += 1
         heapq.heappush(self.events, (time, self.order, thread, what))
