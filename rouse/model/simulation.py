@@ -3,9 +3,9 @@
 
 Each thread works outside of locks, then takes one lock after the other. Computing takes a processor
 for as long as it lasts, also under a lock; sleeping takes none. Times are exponential, as in
-query/gain.py, or constant but for JITTER. Without it, threads would stay in step for ever: if work
-outside takes three times as long as a hold, the holds of readers follow each other without a gap,
-and a writer never enters. A lock that is split has parts, of which a thread takes any. Readers
+query/gain.py, or constant except for JITTER. Without it, threads would stay in step for ever: if
+work outside takes three times as long as a hold, the holds of readers follow each other without a
+gap, and a writer never enters. A lock that is split has parts, of which a thread takes any. Readers
 enter unless a writer is inside, as glibc's locks do by default: also while writers wait.
 """
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Hold times from samples, compared with the clock and the lock word of hold_samples.c."""
+"""Hold times from samples, compared with the clock of hold_samples.c."""
 
 from __future__ import annotations
 
@@ -117,10 +117,15 @@ class HoldSamples(unittest.TestCase):
         self.assertEqual(total(rows, "inside_lck_ns", "plain"), 0)
         self.assertEqual(total(rows, "inside_sleep_ns", "outer"), 0)
 
-    def test_a_lock_is_held_as_often_as_its_word_says(self) -> None:
-        (found, wall_ns), rows = run("busy")
-        share = found / 10_000
-        self.assertAlmostEqual(total(rows, "hold_ns", "plain") / wall_ns, share, delta=0.1)
+    def test_a_contended_lock_is_held_as_long_as_by_its_holders_clock(self) -> None:
+        (held_ns, wall_ns), rows = run("busy")
+        found, shown = (
+            total(rows, "hold_ns", "plain"),
+            math.sqrt(total(rows, "hold_variance", "plain")),
+        )
+        # A hold in which the thread was preempted is long, and may count for several.
+        self.assertAlmostEqual(found / held_ns, 1, delta=0.1 + SIGMAS * shown / held_ns)
+        self.assertLess(shown, 0.3 * held_ns)
         first = min(row["first_ns"] for row in rows if row["contested"])
         last = max(row["last_ns"] for row in rows)
         self.assertGreater(last - first, 0.5 * wall_ns)
