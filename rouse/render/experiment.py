@@ -95,11 +95,11 @@ def comparisons(study: Study) -> Iterator[tuple[str, bool]]:
 def how(study: Study) -> Iterator[str]:
     seconds = f"{study.seconds:g} s"
     if study.rounds == 1:
-        yield f"One round of {seconds} for each row."
+        yield f"One round of at most {seconds} for each row."
     else:
         yield (
-            f"{study.rounds} rounds of {seconds} for each row, in turn. A figure is the median, "
-            "with the least and the most."
+            f"{study.rounds} rounds of at most {seconds} for each row, in turn. A figure is the "
+            "median, with the least and the most."
         )
     yield f"{study.machine}; {study.date}."
     for each in study.results:

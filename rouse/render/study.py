@@ -7,8 +7,11 @@ A page is a list of blocks, from which both forms are made.
 from __future__ import annotations
 
 import html
+import os
 import re
+import signal
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,15 +144,39 @@ def file_of(page: Page, picture: Picture) -> str:
     return f"{page.name}-{words}"
 
 
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Hold back Ctrl-C, and the signal that asks a process to end, until the end of the block.
+
+    Masking them would not do: libraries have threads of their own, which would get them.
+    """
+    came: list[int] = []
+    held = (signal.SIGINT, signal.SIGTERM)
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number)) for number in held
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for first in came[:1]:
+            os.kill(os.getpid(), first)
+
+
 def write(folder: Path, page: Page) -> Path:
-    """Write the files of a page, and the page itself last. Returns its path."""
+    """Write all files of a page, or none if an interrupt comes before. Returns the page's path."""
+    files: dict[Path, bytes] = {}
     for block in page.blocks:
         if isinstance(block, Picture):
             place = folder / file_of(page, block)
-            whole_file.replace(place.with_suffix(".svg"), [charts.svg(block.chart).encode()])
+            files[place.with_suffix(".svg")] = charts.svg(block.chart).encode()
             if charts.has_png():
-                whole_file.replace(place.with_suffix(".png"), [charts.png(block.chart)])
-    whole_file.replace(folder / f"{page.name}.md", [markdown(page).encode()])
+                files[place.with_suffix(".png")] = charts.png(block.chart)
     path = folder / f"{page.name}.html"
-    whole_file.replace(path, [as_html(page).encode()])
+    files[folder / f"{page.name}.md"] = markdown(page).encode()
+    files[path] = as_html(page).encode()
+    with without_interrupts():
+        for file, content in files.items():
+            whole_file.replace(file, [content])
     return path

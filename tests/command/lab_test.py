@@ -23,13 +23,14 @@ from xml.etree import ElementTree
 
 from common import BUILD, COMMAND, SOURCE, here, laboratory, rouse, start_ready
 
+from rouse import whole_file
 from rouse.cli import lab, lab_shared
 from rouse.errors import RouseError
 from rouse.lab import experiments, packages, runs
 from rouse.lab.processors import limited, quota_files
 from rouse.lab.quiet import LOUD, QUIET, UNSEEN, Machine, Reading
 from rouse.lab.runs import Result, Study
-from rouse.render import charts, experiment
+from rouse.render import charts, experiment, study
 from rouse.render.study import Picture
 
 BENCH = BUILD / "bench"
@@ -134,6 +135,31 @@ class Install(unittest.TestCase):
             self.install("E2", uid=1)
         with self.assertRaisesRegex(RouseError, "ended with status 1: nothing was measured"):
             self.install("E2")
+
+
+class Pages(unittest.TestCase):
+    def test_an_interrupt_while_a_page_is_written_leaves_no_half_page(self) -> None:
+        """Ctrl-C comes as soon as the first of its files is there."""
+        bars = [charts.Bar("first", "new", charts.Value(1.0, 1.0, 1.0))]
+        page = study.Page("E0", "A page", [Picture("figure", charts.Bars("Figure", bars))])
+        replace = whole_file.replace
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+
+        def interrupted(path: Path, parts: list[bytes]) -> None:
+            replace(path, parts)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            with (
+                mock.patch.object(whole_file, "replace", interrupted),
+                self.assertRaises(KeyboardInterrupt),
+            ):
+                study.write(folder, page)
+            names = {path.suffix for path in folder.iterdir()}
+        self.assertLessEqual({".html", ".md", ".svg"}, names)
+        self.assertEqual(".png" in names, charts.has_png())
 
 
 class Processors(unittest.TestCase):
