@@ -239,6 +239,10 @@ def append_readings(file: TextIO, readings: Sequence[Reading]) -> None:
     file.flush()
 
 
+# What a file raises that this program has not written.
+NOT_OURS = (LookupError, ValueError, TypeError, AttributeError)
+
+
 def resumed(path: Path) -> tuple[TextIO, About, list[Result]]:
     """Open a file behind its last whole line. Returns what it has."""
     try:
@@ -249,10 +253,30 @@ def resumed(path: Path) -> tuple[TextIO, About, list[Result]]:
         about, results, size = read(file)
         os.ftruncate(file.fileno(), size)
         file.seek(0, os.SEEK_END)
-    except (LookupError, ValueError, TypeError, AttributeError) as error:
+    except WrongLineError as error:
+        file.close()
+        wrong = f"{path}: line {error.number} is not a row of rouse lab http"
+        raise RouseError(wrong, "remove that line: its rows are measured again") from error
+    except NOT_OURS as error:
         file.close()
         raise RouseError(f"{path}: is not a file of rouse lab http", "remove it") from error
     return file, about, results
+
+
+class WrongLineError(Exception):
+    """A line of the file behind the first is not as it was written."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def row_of(line: str, is_older: bool) -> Result | list[Reading]:
+    """Return a row, or the readings with which a sweep was continued."""
+    one = json.loads(line)
+    if RESUMED in one:
+        return [checked(Reading(**each)) for each in one[RESUMED]]
+    return checked(Result(**(one | {"calls": one["calls"] or None} if is_older else one)))
 
 
 def read(file: TextIO) -> tuple[About, list[Result], int]:
@@ -268,11 +292,17 @@ def read(file: TextIO) -> tuple[About, list[Result], int]:
         raise ValueError
     readings = [checked(Reading(**each)) for each in first.pop("readings")]
     about = checked(About(**first, readings=()))
-    rest = [json.loads(line) for line in lines[1:]]
-    if version == OLDER:
-        rest = [one | {"calls": one["calls"] or None} for one in rest]
-    later = [[checked(Reading(**each)) for each in one[RESUMED]] for one in rest if RESUMED in one]
-    results = [checked(Result(**one)) for one in rest if RESUMED not in one]
+    later: list[list[Reading]] = []
+    results: list[Result] = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            row = row_of(line, version == OLDER)
+        except NOT_OURS as error:
+            raise WrongLineError(number) from error
+        if isinstance(row, Result):
+            results.append(row)
+        else:
+            later.append(row)
     return replace(about, readings=readings, later=later), results, len("".join(lines))
 
 

@@ -67,7 +67,7 @@ def state_of(readings: Sequence[Reading]) -> str:
 
 
 def times(ratio: float) -> str:
-    return f"{number(ratio)} times" if ratio >= 0.1 or ratio <= 0 else f"1/{number(1 / ratio)}"
+    return f"{number(ratio)} times" if ratio >= 0.1 else f"1/{number(1 / ratio)}"
 
 
 def comparisons(study: Study) -> Iterator[tuple[str, bool]]:
@@ -85,11 +85,9 @@ def comparisons(study: Study) -> Iterator[tuple[str, bool]]:
                 apart = apart and not 1 / NOTICED < ratio < NOTICED
             loses = apart and is_less == (figure.better == MORE)
             verdict = "it loses" if loses else "it wins" if apart else "no difference is shown"
-            yield (
-                f"{new}, against {old}: {figure.title} {number(ours.middle)} against "
-                f"{number(theirs.middle)}, {times(ratio)}: {verdict}",
-                loses,
-            )
+            both = f"{number(ours.middle)} against {number(theirs.middle)}"
+            how_much = f", {times(ratio)}" if ratio else ""
+            yield f"{new}, against {old}: {figure.title} {both}{how_much}: {verdict}", loses
 
 
 def how(study: Study) -> Iterator[str]:

@@ -449,7 +449,11 @@ class Sweep(unittest.TestCase):
                 PATH=self.path,
             )
             self.assertEqual(done.returncode, 3, text)
-            self.assertIn("is not a file of rouse lab http", done.stderr.splitlines()[-1])
+            said = done.stderr.splitlines()[-1]
+            if text.startswith(good):
+                self.assertIn("line 2 is not a row of rouse lab http; remove that line", said)
+            else:
+                self.assertIn("is not a file of rouse lab http; remove it", said)
             self.assertEqual(self.file.read_text("latin-1"), text)
 
     def test_bad_input_is_one_line_before_the_run(self) -> None:
