@@ -56,6 +56,8 @@ class Named(ParamType[tuple[str, str]]):
         name, _, words = str(value).partition("=")
         if not name or "{port}" not in words:
             self.fail(f"{value!r} is not NAME=COMMAND with {{port}}", param, ctx)
+        if "," in name:
+            self.fail(f"{name!r}: a name has no comma, which ends a name in --only", param, ctx)
         return name, Words().convert(words, param, ctx)
 
 

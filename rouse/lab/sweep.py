@@ -239,7 +239,7 @@ def append_readings(file: TextIO, readings: Sequence[Reading]) -> None:
     file.flush()
 
 
-# What a file raises that this program has not written.
+# A file that this program has not written raises one of these.
 NOT_OURS = (LookupError, ValueError, TypeError, AttributeError)
 
 

@@ -466,6 +466,7 @@ class Sweep(unittest.TestCase):
             (("--server", "nginx=prog {port}"), 2),
             (("--server", "name='prog {port}"), 2),
             (("--server", "name= {port"), 2),
+            (("--server", "a,b=prog {port}"), 2),
             (("--client", "'client"), 2),
             (("--client", ""), 2),
             (("--client", "/nowhere/client"), 3),
