@@ -231,7 +231,7 @@ def http(
         if folder:
             tell(f"wrote {write_raw(folder, shown)}")
             processors = len(os.sched_getaffinity(0))
-            tell(f"wrote {write(folder, page(about, shown, processors, why))}")
+            tell(f"wrote {write(folder, page(about, shown, processors, why, plan.servers))}")
     with output():
         print("\n".join(as_text(table(shown), (REMARK,))))
     if any(result.error for result in sweep.latest(results).values()):

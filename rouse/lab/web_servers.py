@@ -174,6 +174,19 @@ def given(name: str, words: str) -> Server:
     return Server(name, command, "{workers}" in words, None)
 
 
+def in_words(server: Server) -> list[str]:
+    """Return the command of a server, without the folders of programs, and its settings, if any."""
+    port, workers = 65123, 65122  # no other number of a command is one of these
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        words = server.command(folder, port, workers)
+        words = [each if place in each else re.sub("^/.*/", "", each) for each in words]
+        lines = [shlex.join(words).replace("\n", "\\n")]
+        lines += [" ".join(file.read_text("utf-8").split()) for file in sorted(folder.iterdir())]
+    marks = {place: "FOLDER", str(port): "PORT", str(workers): "WORKERS"}
+    return [replaced(line, marks) for line in lines]
+
+
 def replaced(text: str, numbers: dict[str, str]) -> str:
     for mark, number in numbers.items():
         text = text.replace(mark, number)

@@ -12,12 +12,17 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from rouse import whole_file
+from rouse.lab import web_clients, web_servers
 from rouse.lab.sweep import About, Result, latest
 from rouse.render.charts import Curves, Value, number
 from rouse.render.experiment import machine_grid, state_of
 from rouse.render.study import Block, Grid, Heading, Items, Page, Picture, Words
 
 NAME = "http"
+WRK = (
+    "wrk -t 1 -c CONNECTIONS -d SECONDS; for one connection per request with the header "
+    "Connection: close."
+)
 FIGURES = {
     "requests_per_s": "requests/s",
     "user_us": "user µs",
@@ -83,8 +88,14 @@ def curves(groups: Mapping[Key, list[Result]], name: str, workers: int, kept: bo
     return Curves(title, "connections", lines)
 
 
-def page(about: About, results: Sequence[Result], processors: int, uncounted: str) -> Page:
-    """uncounted: why there are no system calls."""
+def page(
+    about: About,
+    results: Sequence[Result],
+    processors: int,
+    uncounted: str,
+    servers: Sequence[web_servers.Server],
+) -> Page:
+    """uncounted: why there are no system calls. servers: whose commands are shown."""
     groups = grouped(results)
     blocks: list[Block] = [
         Words(f"This machine was {state_of(about.readings)}."),
@@ -122,6 +133,11 @@ def page(about: About, results: Sequence[Result], processors: int, uncounted: st
                 f"{about.client} for {about.seconds} s per cell and round, with a new server each.",
                 f"Server and client share the {processors} processors.",
                 f"{about.machine}; {about.date}.",
+                *([WRK] if about.client == web_clients.Wrk.name else []),
+                *(
+                    f"{server.name}: {'; its settings: '.join(web_servers.in_words(server))}"
+                    for server in servers
+                ),
             ]
         ),
     ]

@@ -265,6 +265,7 @@ class Sweep(unittest.TestCase):
             self.assertEqual(self.cells(after), self.cells(lines))
         page = (self.out / "http.md").read_text()
         self.assertEqual(page.count("The sweep was continued: the machine was "), 1)
+        self.assertIn("- rouse-serve: rouse-serve --port PORT --respond ", page)
         other = self.http(*words, "-o", self.out, "--resume", "--seconds", "3")
         self.assertEqual(other.returncode, 3)
         self.assertIn("was measured with client and --seconds 2", other.stderr)
@@ -421,6 +422,19 @@ class Sweep(unittest.TestCase):
         raw = [server for server in web_servers.known() if server.name in web_servers.RAW]
         cells = Plan(raw, [1, 2], [10], 1, 1).cells(web_clients.Given("true {keep_alive}"))
         self.assertEqual([(cell.workers, cell.keep_alive) for cell in cells], [(1, True)] * 2)
+
+    def test_a_page_has_the_commands_and_settings_of_its_servers(self) -> None:
+        for server in (*web_servers.known(), web_servers.given("mine", "serve -p {port}")):
+            if server.name == web_servers.NGINX_NAME and not web_servers.nginx_program():
+                continue
+            with mock.patch.object(web_servers.runs, "program", Path):  # also what is not built
+                command, *settings = web_servers.in_words(server)
+            if server.name == web_servers.NGINX_NAME:
+                self.assertIn("listen 127.0.0.1:PORT backlog=", settings[0])
+                self.assertIn("worker_processes WORKERS;", settings[0])
+            else:
+                self.assertEqual((command.count("PORT"), settings), (1, []), command)
+            self.assertEqual(server.has_workers, "WORKERS" in " ".join((command, *settings)))
 
     def test_damaged_results_are_refused(self) -> None:
         texts = {"client": "c", "machine": "", "date": ""}
