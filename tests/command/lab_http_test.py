@@ -427,7 +427,8 @@ class Sweep(unittest.TestCase):
         for server in (*web_servers.known(), web_servers.given("mine", "serve -p {port}")):
             if server.name == web_servers.NGINX_NAME and not web_servers.nginx_program():
                 continue
-            with mock.patch.object(web_servers.runs, "program", Path):  # also what is not built
+            # Also those that are not built.
+            with mock.patch("rouse.lab.web_servers.runs.program", Path):
                 command, *settings = web_servers.in_words(server)
             if server.name == web_servers.NGINX_NAME:
                 self.assertIn("listen 127.0.0.1:PORT backlog=", settings[0])
