@@ -256,7 +256,7 @@ def resumed(path: Path) -> tuple[TextIO, About, list[Result]]:
     except WrongLineError as error:
         file.close()
         wrong = f"{path}: line {error.number} is not a row of rouse lab http"
-        raise RouseError(wrong, "remove that line: its rows are measured again") from error
+        raise RouseError(wrong, "remove that line: the row is measured again") from error
     except NOT_OURS as error:
         file.close()
         raise RouseError(f"{path}: is not a file of rouse lab http", "remove it") from error

@@ -180,7 +180,7 @@ def in_words(server: Server) -> list[str]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         words = server.command(folder, port, workers)
-        words = [each if place in each else re.sub("^/.*/", "", each) for each in words]
+        words = [each if place in each else re.sub("^/.*/(?=.)", "", each) for each in words]
         lines = [shlex.join(words).replace("\n", "\\n")]
         lines += [" ".join(file.read_text("utf-8").split()) for file in sorted(folder.iterdir())]
     marks = {place: "FOLDER", str(port): "PORT", str(workers): "WORKERS"}
