@@ -10,8 +10,11 @@
  *
  * When another thread closes a descriptor, its number must not be given out again before the
  * notified threads have turned away: as in POSIX, a call about to be made could meet the next
- * descriptor. A lock keeps opening out until then. The environment sets ROUSE_SEED (printed) and
- * ROUSE_SCALE (rounds in percent). Runs with 1, 2 and 4 workers, or with ROUSE_WORKERS.
+ * descriptor. A lock keeps opening out until then. The library itself opens a file in /proc for a moment when
+ * a kernel thread ends (obs/cpu_time.h), which takes the lowest free number: the lines' are higher ones.
+ *
+ * The environment sets ROUSE_SEED (printed) and ROUSE_SCALE (rounds in percent). Runs with 1, 2 and 4
+ * workers, or with ROUSE_WORKERS.
  */
 #include "unit/io/io_test.h"
 
@@ -19,6 +22,7 @@
 
 #define LINES 24
 #define PIECE 6000
+#define NUMBERS_FROM 256 /* of the lines' descriptors */
 
 enum death { DEATH_NONE, DEATH_SHUTDOWN, DEATH_RESET, DEATH_CLOSE_NEAR, DEATH_CLOSE_FAR, DEATHS };
 
@@ -181,6 +185,13 @@ out:
     user_leaves(line);
 }
 
+static int renumber(int fd)
+{
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, NUMBERS_FROM);
+    CHECK(higher >= 0 && close(fd) == 0);
+    return higher;
+}
+
 static void open_line(struct line *line)
 {
     static const enum wire wires[] = { WIRE_TCP, WIRE_TCP, WIRE_UNIX, WIRE_SEQPACKET, WIRE_PIPE };
@@ -194,9 +205,9 @@ static void open_line(struct line *line)
     line->is_near_closed = line->is_far_closed = false;
     rouse_rwlock_read_lock(&town.opening);
     wire_open(line->wire, ends);
+    line->near = renumber(ends[1]);
+    line->far = renumber(ends[0]);
     rouse_rwlock_read_unlock(&town.opening);
-    line->near = ends[1];
-    line->far = ends[0];
     /*
      * TCP's receive buffers stay large: with tiny ones and traffic both ways, Linux can shrink a
      * window below the data in flight, and then neither side accepts the other's updates.
@@ -204,7 +215,8 @@ static void open_line(struct line *line)
     const int bytes = 8192;
     if (wire_is_socket(line->wire) && draw(&line->random, 2) == 0)
         for (int i = 0; i < 2; i++)
-            CHECK(setsockopt(ends[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
+            CHECK(setsockopt(i == 0 ? line->near : line->far, SOL_SOCKET, SO_SNDBUF, &bytes,
+                             sizeof bytes) == 0);
 }
 
 /*
