@@ -113,25 +113,39 @@ static void reset_locked(struct rsi_fd *entry, uint8_t flags)
         rsi_store_relaxed(&entry->sides[i].spent, entry->sides[i].edges - 1);
 }
 
+int rsi_fdtable_ref(int fd, struct rsi_fd_ref *ref)
+{
+    int result = entry_make(fd, &ref->entry);
+    while (result == 0) {
+        ref->generation = rsi_load_acquire(&ref->entry->generation); /* as in rsi_fdtable_find */
+        if (rsi_likely(rsi_load_acquire(&ref->entry->type) != RSI_FD_CLOSING))
+            return 0;
+        /* The close is under way: the number may be the old descriptor or the next. Wait until it is over. */
+        result = (int)rsi_syscall2(SYS_fcntl, fd, F_GETFD);
+        result = result < 0 ? result : 0;
+        rouse_thread_yield();
+    }
+    return result;
+}
+
+/*
+ * No close of this generation was under way when its type was read, and each close begins a new one. So if the
+ * generation is still the same under the guard, no close happened meanwhile, and the type is that of the descriptor
+ * that has the number now. (A type found during a close would be the old descriptor's, and stay for the next one.)
+ */
 int rsi_fdtable_adopt(int fd, struct rsi_fd_ref *ref)
 {
-    struct rsi_fd *entry;
-    int result = entry_make(fd, &entry);
-    if (result < 0)
-        return result;
-    ref->entry = entry;
     for (;;) {
-        ref->generation = rsi_load_acquire(&entry->generation); /* as in rsi_fdtable_find */
         uint8_t flags = 0;
-        int type = classify(fd, &flags);
+        int type = rsi_fdtable_ref(fd, ref);
+        if (type == 0)
+            type = classify(fd, &flags);
         if (type < 0)
             return type;
-        if (rsi_load_acquire(&entry->type) == RSI_FD_CLOSING) {
-            rouse_thread_yield(); /* the close is under way: the number may be the old descriptor or the next */
-            continue;
-        }
+        rsi_test_delay();
+        struct rsi_fd *entry = ref->entry;
         rsi_guard_lock(&entry->guard);
-        bool is_same = entry->generation == ref->generation && entry->type != RSI_FD_CLOSING;
+        bool is_same = entry->generation == ref->generation;
         if (is_same && entry->type == RSI_FD_UNKNOWN) {
             reset_locked(entry, flags);
             /* Release: a thread that sees the type sees the rest. Pairs with rsi_fdtable_find's acquire. */
@@ -142,21 +156,6 @@ int rsi_fdtable_adopt(int fd, struct rsi_fd_ref *ref)
         if (is_same)
             return type;
     }
-}
-
-int rsi_fdtable_ref(int fd, struct rsi_fd_ref *ref)
-{
-    int result = entry_make(fd, &ref->entry);
-    while (result == 0) {
-        ref->generation = rsi_load_acquire(&ref->entry->generation); /* as in rsi_fdtable_find */
-        if (rsi_likely(rsi_load_acquire(&ref->entry->type) != RSI_FD_CLOSING))
-            return 0;
-        /* As in rsi_fdtable_adopt: wait until the close is over. */
-        result = (int)rsi_syscall2(SYS_fcntl, fd, F_GETFD);
-        result = result < 0 ? result : 0;
-        rouse_thread_yield();
-    }
-    return result;
 }
 
 int rsi_fdtable_find_socket_slow(int fd, struct rsi_fd_ref *ref, const void *site)

@@ -152,6 +152,7 @@ RSI_NOINLINE int rouse_close(int fd)
     if (marked == -EBADF)
         return marked;
     __sanitizer_syscall_pre_impl_close(fd);
+    rsi_test_delay();
     long result = rsi_syscall1(SYS_close, fd);
     if (marked == 0)
         rsi_fdtable_close_end(&ref);

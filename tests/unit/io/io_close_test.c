@@ -162,7 +162,7 @@ static void numbers_are_reused(void **state)
     static struct crew old_crew, new_crew;
     int ends[2];
     wire_open(WIRE_UNIX, ends);
-    for (unsigned i = 0; i < 600 / SCALE; i++) {
+    for (unsigned i = 0; i < 400 / SCALE; i++) {
         struct reader old = { .fd = ends[0] }, new = { .fd = ends[0] };
         (void)crew_add(&old_crew, (enum crew_kind)(i % KINDS), read_one, &old);
         UNTIL(is_awaited(ends[0], RSI_FD_READ));
@@ -233,6 +233,48 @@ static void copies_wait_each_for_themselves(void **state)
         EQUALS(second.result, 1);
         EQUALS(rouse_close(second.fd), 0);
         close(ends[1]);
+    }
+}
+
+static int type_of(int fd)
+{
+    struct rsi_fd *entry = rsi_fdtable_peek(fd);
+    return entry ? rsi_load_acquire(&entry->type) : -1;
+}
+
+static uint32_t receiving;
+
+static void receive_until_closed(void *arg, unsigned index)
+{
+    const int *fd = arg;
+    char byte;
+    ssize_t result;
+    (void)index;
+    rsi_fetch_add_relaxed(&receiving, 1u);
+    do
+        result = rouse_recv(*fd, &byte, 1, MSG_DONTWAIT);
+    while (result == -EAGAIN || result == 0);
+    EQUALS(result, -EBADF);
+}
+
+/*
+ * A thread that determines the type of a descriptor while another one closes it must not leave that type to the next
+ * descriptor of the number: taken for a TCP stream, it would lose wake-ups and the ends of messages.
+ */
+static void a_call_during_a_close_leaves_no_type_to_the_next_descriptor(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    for (unsigned i = 0; i < 400 / SCALE; i++) {
+        int ends[2];
+        wire_open(WIRE_TCP, ends);
+        receiving = 0;
+        crew_add_many(&crew, CREW_KERNEL, 2, receive_until_closed, &ends[0]);
+        UNTIL(rsi_load_relaxed(&receiving) == 2);
+        EQUALS(rouse_close(ends[0]), 0);
+        crew_join(&crew);
+        EQUALS(type_of(ends[0]), RSI_FD_UNKNOWN);
+        EQUALS(rouse_close(ends[1]), 0);
     }
 }
 
@@ -467,6 +509,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(numbers_are_reused),
         cmocka_unit_test(events_of_a_copy_do_not_reach_the_next_descriptor),
         cmocka_unit_test(copies_wait_each_for_themselves),
+        cmocka_unit_test(a_call_during_a_close_leaves_no_type_to_the_next_descriptor),
         cmocka_unit_test(connect_does_not_trust_stale_table_entries),
         cmocka_unit_test(connecting_again_does_not_disturb_a_reader),
         cmocka_unit_test(numbers_that_are_no_descriptor),
