@@ -97,6 +97,20 @@ def results_file(
         yield before, results, file
 
 
+@contextlib.contextmanager
+def saying_what_is_kept(folder: Path | None, results: Sequence[Result]) -> Iterator[None]:
+    """For an interrupted sweep."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if folder:
+            cells = counted(len(results), "cell")
+            tell(f"interrupted: {folder}/{NAME}.jsonl has {cells}; --resume goes on there")
+        else:
+            tell("interrupted: without --output nothing is kept")
+        raise
+
+
 def absent(plan: Plan) -> tuple[Plan, list[Result]]:
     """Return the plan without the servers that are not installed, and a row for each of these."""
     missing = web_servers.absent()
@@ -216,17 +230,19 @@ def http(
                 sweep.append_readings(file, readings)
                 about = replace(about, later=[*about.later, readings])
             seconds = plan.duration_s(len(cells))
-            tell(f"plan: {counted(len(cells), 'cell')}, about {seconds / 60:.1f} minutes")
+            about_time = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} s"
+            tell(f"plan: {counted(len(cells), 'cell')}, about {about_time}")
             until = time.monotonic() + (QUICK_MOST_S if quick else math.inf)
             descriptors = web_clients.raise_descriptors()
             if why := tracepoint.why_not():
                 tell(f"system calls are not counted: {why}")
-            for result in sweep.run(plan, cells, client, descriptors, until, tell):
-                if result.error:
-                    tell(f"{result.server}: {result.error}")
-                results.append(result)
-                if file:
-                    sweep.append(file, result)
+            with saying_what_is_kept(folder, results):
+                for result in sweep.run(plan, cells, client, descriptors, until, tell):
+                    if result.error:
+                        tell(f"{result.server}: {result.error}")
+                    results.append(result)
+                    if file:
+                        sweep.append(file, result)
         shown = [*results, *missing]
         if folder:
             tell(f"wrote {write_raw(folder, shown)}")

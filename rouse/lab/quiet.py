@@ -201,17 +201,21 @@ class Machine:
         """is_sure: look longer before an idle machine is called quiet whose load was high."""
         load = self.text("proc/loadavg").split(" ", 1)[0] or "not known"
         is_high = load[:1].isdigit() and float(load) >= LOAD_MOST
+        looked_s = sample_s
         sample = self.sample(sample_s)
         # The load also counts what this laboratory ran before.
         if is_high and is_sure and not sample.is_busy:
-            sample = self.sample(IDLE_S)
+            looked_s = IDLE_S
+            sample = self.sample(looked_s)
         loud, busy, share = is_high and sample.is_busy, sample.busiest, sample.stolen
         who = f"; now {busy}" if busy else ""
+        why = "others run" if loud else ""
         if is_high and not loud:
             who = " in the last minute; now the processors are idle"
+            why = f"in {looked_s:g} s less than {LOAD_MOST:g} processors were busy"
         isolated = self.text("sys/devices/system/cpu/isolated") or "none"
         found = [
-            Reading(LOAD, f"{load}{who}", LOUD if loud else QUIET, "others run" if loud else ""),
+            Reading(LOAD, f"{load}{who}", LOUD if loud else QUIET, why),
             Reading(
                 STOLEN,
                 f"{100 * share:.1f} %",

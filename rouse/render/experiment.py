@@ -80,14 +80,14 @@ def comparisons(study: Study) -> Iterator[tuple[str, bool]]:
                 continue
             ratio = ours.middle / theirs.middle
             is_less = ours.middle < theirs.middle
-            apart = ours.high < theirs.low or theirs.high < ours.low
+            shown, other = number(ours.middle), number(theirs.middle)
+            apart = shown != other and (ours.high < theirs.low or theirs.high < ours.low)
             if study.rounds < SURE_ROUNDS:
                 apart = apart and not 1 / NOTICED < ratio < NOTICED
             loses = apart and is_less == (figure.better == MORE)
             verdict = "it loses" if loses else "it wins" if apart else "no difference is shown"
-            both = f"{number(ours.middle)} against {number(theirs.middle)}"
-            how_much = f", {times(ratio)}" if ratio else ""
-            yield f"{new}, against {old}: {figure.title} {both}{how_much}: {verdict}", loses
+            both = f"{shown} against {other}{f', {times(ratio)}' if ratio else ''}"
+            yield f"{new}, against {old}: {figure.title} {both}: {verdict}", loses
 
 
 def how(study: Study) -> Iterator[str]:

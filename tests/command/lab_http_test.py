@@ -500,7 +500,8 @@ class Sweep(unittest.TestCase):
                 [*COMMAND, "lab", "http", *SMALL, *client, "-o", str(out), "--anyway"],
                 env={**os.environ, "PATH": self.path, "PYTHONPATH": str(SOURCE)},
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             self.addCleanup(started.kill)
             said = self.folder / "client.said"
@@ -510,7 +511,10 @@ class Sweep(unittest.TestCase):
             port = said.read_text().strip()
             said.unlink()
             started.send_signal(number)
-            self.assertEqual(started.wait(30), status)
+            told = started.communicate(timeout=30)[1]
+            self.assertEqual(started.returncode, status)
+            kept = f"interrupted: {out}/http.jsonl has 0 cells; --resume goes on there"
+            self.assertIn(kept, told)
             self.assertEqual([p.name for p in out.iterdir()], ["http.jsonl"])
             self.assertEqual(len((out / "http.jsonl").read_text().splitlines()), 1)
             left = [words for words in running_as("rouse-serve") if port in words.split()]

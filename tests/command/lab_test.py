@@ -553,6 +553,16 @@ class Laboratory(unittest.TestCase):
             said = [line for line, _ in experiment.comparisons(study)]
             self.assertIn(shown, said[0], rounds)
 
+    def test_figures_that_are_shown_equal_win_nothing(self) -> None:
+        whole = next(each for each in experiments.every() if each.name == "E4")
+        results = [
+            Result(step, [{"ns_per_op": base + nth / 1e6} for nth in range(5)])
+            for step, base in zip(whole.steps, (150.0, 200.0, 150.0001), strict=True)
+        ]
+        study = Study(whole, results, [], 1.0, 5, "a machine", "2026-11-28")
+        said = [line for line, _ in experiment.comparisons(study)]
+        self.assertIn("0.15 against 0.15, 1 times: no difference is shown", said[0])
+
     def test_hostile_words_of_a_program_stay_words(self) -> None:
         folder = self.folder()
         self.made_up(
