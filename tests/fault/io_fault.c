@@ -113,7 +113,9 @@ static void word_check(const char *word, unsigned number)
 {
     char wanted[BYTES];
     word_make(wanted, number);
-    CHECK(strcmp(word, wanted) == 0);
+    if (strncmp(word, wanted, BYTES) != 0)
+        fprintf(stderr, "'%.*s' instead of '%s'\n", BYTES, word, wanted);
+    CHECK(strncmp(word, wanted, BYTES) == 0);
 }
 
 static void ask(void)

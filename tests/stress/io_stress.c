@@ -22,7 +22,6 @@
 
 #define LINES 24
 #define PIECE 6000
-#define NUMBERS_FROM 256 /* of the lines' descriptors */
 
 enum death { DEATH_NONE, DEATH_SHUTDOWN, DEATH_RESET, DEATH_CLOSE_NEAR, DEATH_CLOSE_FAR, DEATHS };
 
@@ -185,13 +184,6 @@ out:
     user_leaves(line);
 }
 
-static int renumber(int fd)
-{
-    int higher = fcntl(fd, F_DUPFD_CLOEXEC, NUMBERS_FROM);
-    CHECK(higher >= 0 && close(fd) == 0);
-    return higher;
-}
-
 static void open_line(struct line *line)
 {
     static const enum wire wires[] = { WIRE_TCP, WIRE_TCP, WIRE_UNIX, WIRE_SEQPACKET, WIRE_PIPE };
@@ -205,8 +197,8 @@ static void open_line(struct line *line)
     line->is_near_closed = line->is_far_closed = false;
     rouse_rwlock_read_lock(&town.opening);
     wire_open(line->wire, ends);
-    line->near = renumber(ends[1]);
-    line->far = renumber(ends[0]);
+    line->near = out_of_reach(ends[1]);
+    line->far = out_of_reach(ends[0]);
     rouse_rwlock_read_unlock(&town.opening);
     /*
      * TCP's receive buffers stay large: with tiny ones and traffic both ways, Linux can shrink a

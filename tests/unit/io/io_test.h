@@ -116,9 +116,14 @@ static MAYBE_UNUSED int tcp_listen_at(int backlog, struct sockaddr_in *address)
     return fd;
 }
 
+/*
+ * At an address of this process: a program beside it that looks at 127.0.0.1 whether its own server is there, at a port
+ * that it has given up, does not become a client of this listener.
+ */
 static MAYBE_UNUSED int tcp_listen(int backlog, struct sockaddr_in *address)
 {
     *address = (struct sockaddr_in)LOOPBACK;
+    address->sin_addr.s_addr = htonl(127u << 24 | ((uint32_t)getpid() & 0xffff) << 8 | 2);
     return tcp_listen_at(backlog, address);
 }
 
