@@ -99,7 +99,7 @@ def results_file(
 
 @contextlib.contextmanager
 def saying_what_is_kept(folder: Path | None, results: Sequence[Result]) -> Iterator[None]:
-    """For an interrupted sweep."""
+    """Tell a user who interrupts the sweep what is kept."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
