@@ -247,8 +247,9 @@ def run(
         for experiment in chosen:
             results = runs.run(experiment, each_s, rounds, tell)
             date = datetime.date.today().isoformat()
+            versions = packages.versions(experiment.name)
             study = Study(
-                experiment, results, readings, each_s, rounds, machine.description(), date
+                experiment, results, readings, each_s, rounds, machine.description(), date, versions
             )
             studies.append(study)
             if folder:

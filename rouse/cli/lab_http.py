@@ -222,7 +222,8 @@ def http(
         readings = machine.readings(is_sure=bool(folder) and not anyway)
         if folder:
             check_quiet(readings, anyway)
-        about = About(client.name, plan.seconds, machine.description(), date, readings)
+        versions = packages.versions(NAME)
+        about = About(client.name, plan.seconds, machine.description(), date, readings, versions)
         with results_file(folder, about, resume) as (about, results, file):
             done = {result.cell for result in results if not result.error}
             cells = [cell for cell in plan.cells(client) if cell not in done]

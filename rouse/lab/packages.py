@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Debian's packages of the servers and clients that the laboratory compares, and their install."""
+"""The servers and clients that the laboratory compares: their Debian packages and versions."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -32,13 +33,49 @@ NEEDED = {
 }
 PLACES = ("/usr/sbin", "/usr/local/sbin")
 VERSIONED = "/usr/lib/postgresql"  # Debian has PostgreSQL's server below it, not in PATH
+# The option for which a command prints its version, if not "--version".
+ASKED = {"nginx": "-v", "wrk": "-v"}
+VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+~-]*)")
+ANSWER_S = 10
+
+
+def path_of(command: str) -> str | None:
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *PLACES))
+    if found := shutil.which(command, path=path):
+        return found
+    if command != "postgres":
+        return None
+    servers = sorted(Path(VERSIONED).glob("*/bin/postgres"), key=lambda each: each.parts[-3])
+    return str(servers[-1]) if servers else None
 
 
 def is_here(command: str) -> bool:
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *PLACES))
-    if shutil.which(command, path=path):
-        return True
-    return command == "postgres" and Path(VERSIONED).is_dir()
+    return path_of(command) is not None
+
+
+def version_of(command: str) -> str | None:
+    """Return the version that a command prints. None: it is missing, or prints none."""
+    path = path_of(command)
+    if path is None:
+        return None
+    try:
+        said = subprocess.run(
+            [path, ASKED.get(command, "--version")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ANSWER_S,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = VERSION.search(said)
+    return found[1] if found else None
+
+
+def versions(name: str) -> list[str]:
+    """Return command and version of each program that an experiment compares or asks."""
+    known = [(command, version_of(command)) for command in NEEDED.get(name, ())]
+    return [f"{command} {version}" for command, version in known if version]
 
 
 def missing(names: Sequence[str]) -> list[str]:

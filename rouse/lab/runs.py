@@ -57,6 +57,7 @@ class Study:
     rounds: int
     machine: str
     date: str
+    versions: Sequence[str] = ()  # of the programs that it runs
 
 
 def find(name: str) -> Path | None:

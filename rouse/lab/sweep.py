@@ -95,6 +95,7 @@ class About:
     machine: str
     date: str
     readings: Sequence[Reading]
+    versions: Sequence[str] = ()  # of the servers and the client
     later: Sequence[Sequence[Reading]] = ()  # at each time that the sweep was continued
 
 
@@ -291,7 +292,10 @@ def read(file: TextIO) -> tuple[About, list[Result], int]:
     if version not in (FORMAT, OLDER):
         raise ValueError
     readings = [checked(Reading(**each)) for each in first.pop("readings")]
-    about = checked(About(**first, readings=()))
+    versions = first.pop("versions", [])
+    if not isinstance(versions, list) or not all(isinstance(each, str) for each in versions):
+        raise TypeError("versions")
+    about = checked(About(**first, readings=(), versions=versions))
     later: list[list[Reading]] = []
     results: list[Result] = []
     for number, line in enumerate(lines[1:], 2):

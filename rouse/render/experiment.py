@@ -90,6 +90,10 @@ def comparisons(study: Study) -> Iterator[tuple[str, bool]]:
             yield f"{new}, against {old}: {figure.title} {both}: {verdict}", loses
 
 
+def versions_line(versions: Sequence[str]) -> list[str]:
+    return [f"Versions: {', '.join(versions)}."] if versions else []
+
+
 def how(study: Study) -> Iterator[str]:
     seconds = f"{study.seconds:g} s"
     if study.rounds == 1:
@@ -100,6 +104,7 @@ def how(study: Study) -> Iterator[str]:
             "median, with the least and the most."
         )
     yield f"{study.machine}; {study.date}."
+    yield from versions_line(study.versions)
     for each in study.results:
         yield f"{each.step.label}: {each.step.command}"
 

@@ -15,7 +15,7 @@ from rouse import whole_file
 from rouse.lab import web_clients, web_servers
 from rouse.lab.sweep import About, Result, latest
 from rouse.render.charts import Curves, Value, number
-from rouse.render.experiment import machine_grid, state_of
+from rouse.render.experiment import machine_grid, state_of, versions_line
 from rouse.render.study import Block, Grid, Heading, Items, Page, Picture, Words
 
 NAME = "http"
@@ -133,6 +133,7 @@ def page(
                 f"{about.client} for {about.seconds} s per cell and round, with a new server each.",
                 f"Server and client share the {processors} processors.",
                 f"{about.machine}; {about.date}.",
+                *versions_line(about.versions),
                 *([WRK] if about.client == web_clients.Wrk.name else []),
                 *(
                     f"{server.name}: {'; its settings: '.join(web_servers.in_words(server))}"

@@ -302,7 +302,9 @@ def put_folder(
         parts.flush()
         if count:
             return open_parquet(place, asked.engine), count, problems
-    why = "; ".join(shortened(problems)) or "there is no file in it"
+    why = "; ".join(problems[:1]) or "there is no file in it"
+    if len(problems) > 1:
+        why = f"the first of {len(problems):,} problems: {why}"
     raise RouseError(f"{folder}: has no recording: {why}")
 
 

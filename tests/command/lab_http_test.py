@@ -191,6 +191,11 @@ class Sweep(unittest.TestCase):
         about, *results = self.lines()
         self.assertEqual((about["client"], about["seconds"]), ("wrk", 1))
         self.assertIn("address randomisation", {each["name"] for each in about["readings"]})
+        asked = subprocess.run(["wrk", "-v"], capture_output=True, text=True).stdout
+        (version,) = (each for each in about["versions"] if each.startswith("wrk "))
+        self.assertIn(version.removeprefix("wrk "), asked.split("/")[1].split())
+        page = (self.out / "http.md").read_text().replace("\\", "")
+        self.assertIn(f"Versions: {', '.join(about['versions'])}.", page)
         cells = {(each["workers"], each["connections"], each["keep_alive"]) for each in results}
         self.assertEqual(len(results), 12)
         self.assertEqual(len(cells), 12)
@@ -450,6 +455,8 @@ class Sweep(unittest.TestCase):
             "\xff\n",
             good.replace(": 2,", ': "2",'),
             good.replace("[]", "[1]"),
+            good.replace('"readings"', '"versions": [1], "readings"'),
+            good.replace('"readings"', '"versions": "1", "readings"'),
             good + "null\n",
             good + json.dumps(row | {"workers": "1"}) + "\n",
             good + json.dumps(row | {"p50_us": math.nan}) + "\n",

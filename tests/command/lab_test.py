@@ -553,6 +553,27 @@ class Laboratory(unittest.TestCase):
             said = [line for line, _ in experiment.comparisons(study)]
             self.assertIn(shown, said[0], rounds)
 
+    def test_the_versions_of_the_programs_are_known(self) -> None:
+        folder = self.folder()
+        for name, script, version in (
+            ("wrk", "echo 'wrk debian/4.1.0-3+b2 [epoll] Copyright (C) 2012 Wi'", "4.1.0-3+b2"),
+            ("nginx", "echo 'nginx version: nginx/1.22.1' >&2", "1.22.1"),
+            ("node", "echo v20.20.2", "20.20.2"),
+            ("mariadbd", "echo 'mariadbd  Ver 10.11.14-MariaDB-0+b1 for'", "10.11.14-MariaDB-0+b1"),
+            ("psql", "echo 'psql (PostgreSQL) 15.14 (Debian 15.14-0)'", "15.14"),
+            ("sysbench", "echo usage; exit 1", None),
+        ):
+            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (folder / name).chmod(0o755)
+            with mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+                self.assertEqual(packages.version_of(name), version)
+        with mock.patch.dict(os.environ, PATH=str(folder)):
+            self.assertIn("wrk 4.1.0-3+b2", packages.versions("http"))
+        self.assertEqual(packages.versions("E1"), [])
+        whole = next(each for each in experiments.every() if each.name == "E4")
+        study = Study(whole, [], [], 1.0, 5, "a machine", "2026-11-28", ["wrk 4.1.0"])
+        self.assertIn("Versions: wrk 4.1.0.", list(experiment.how(study)))
+
     def test_figures_that_are_shown_equal_win_nothing(self) -> None:
         whole = next(each for each in experiments.every() if each.name == "E4")
         results = [

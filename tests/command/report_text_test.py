@@ -203,6 +203,10 @@ class Inputs(Case):
         foreign.write_bytes(b"\x7fELF" + bytes(100))
         nothing = self.folder / "nothing"
         nothing.mkdir()
+        odd = self.folder / "odd"
+        odd.mkdir()
+        for name in ("first", "second"):
+            (odd / name).write_text("no recording")
         newer = Builder(1000, version=layout.VERSION + 1).write(self.folder, 5)
         own = {"ROUSE_OBS_DIR": str(nothing)}
         for words, output in (
@@ -211,6 +215,7 @@ class Inputs(Case):
             ([self.folder / "absent"], "is not there"),
             ([newer], f"is of version {layout.VERSION + 1}"),
             ([nothing], "has no recording: there is no file in it"),
+            ([odd], "has no recording: the first of 2 problems: "),
             ([], "no process of user"),
             (["3999003"], "process 3999003"),
         ):
