@@ -36,6 +36,7 @@ VERSIONED = "/usr/lib/postgresql"  # Debian has PostgreSQL's server below it, no
 # The option for which a command prints its version, if not "--version".
 ASKED = {"nginx": "-v", "wrk": "-v"}
 VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+~-]*)")
+RELEASE = "Distrib "  # before the release, in MariaDB's clients, which have their own versions
 ANSWER_S = 10
 
 
@@ -68,7 +69,7 @@ def version_of(command: str) -> str | None:
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = VERSION.search(said)
+    found = VERSION.search(said.partition(RELEASE)[2] or said)
     return found[1] if found else None
 
 

@@ -560,6 +560,11 @@ class Laboratory(unittest.TestCase):
             ("nginx", "echo 'nginx version: nginx/1.22.1' >&2", "1.22.1"),
             ("node", "echo v20.20.2", "20.20.2"),
             ("mariadbd", "echo 'mariadbd  Ver 10.11.14-MariaDB-0+b1 for'", "10.11.14-MariaDB-0+b1"),
+            (
+                "mariadb",
+                "echo 'mariadb  Ver 15.1 Distrib 10.11.14-MariaDB, for Li'",
+                "10.11.14-MariaDB",
+            ),
             ("psql", "echo 'psql (PostgreSQL) 15.14 (Debian 15.14-0)'", "15.14"),
             ("sysbench", "echo usage; exit 1", None),
         ):
