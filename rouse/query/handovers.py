@@ -2,7 +2,8 @@
 """Queues whose items come one by one, sooner than the thread that takes them is woken.
 
 A thread that sleeps for less time than its wake-up takes should not have slept: it is woken for
-each item, and the wake-ups cost more than the waits that they end.
+each item, and the wake-ups cost more than the waits that they end. If it then finds nothing, as
+another thread was faster, it is the same fault: each call woke one thread.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from rouse.tables.views import NOT_KNOWN
 from rouse.text import duration
 
 SIGNAL_PER_ITEM = "signal-per-item"
-WAIT_MOST = 1.5  # times the cost of the wake-ups: both vary by as much from run to run
+# Both a wait and its wake-up vary from run to run. A wait that is up to WAIT_MOST times as long as
+# the wake-up counts where the wake-ups take a great part of the threads' time.
+WAIT_MOST = 2.5
+LONGER_SHARE = 0.2
 ROWS_MOST = 200  # of wake-ups, the longest time to run first
 LEAST_RATE = 1000  # wake-ups per s, and at least as many in all
-USELESS_MOST = 0.4  # of the wake-ups; more are a herd
+USELESS_MOST = 0.4  # of the wake-ups; more are a herd, if many threads were woken together
 
 
 def cut(rows: str, _order: Sequence[str]) -> str:
@@ -58,9 +62,11 @@ def finding(rows: list[Row], program: Program) -> Finding | None:
     useless = sum(row["lost_race"] + row["false_"] for row in rows)
     whole = program.sum(*STATES) - program.sum("join", "accept")
     cost = late_ns + count * SWITCH_NS
-    if count < LEAST_RATE * max(program.wall_ns / 1e9, 1) or useless > USELESS_MOST * count:
+    is_herd = useless > USELESS_MOST * count and 2 * program.herd_wakes >= useless
+    if is_herd or count < LEAST_RATE * max(program.wall_ns / 1e9, 1):
         return None
-    if wait_ns >= WAIT_MOST * cost or cost < max(LEAST_SHARE * whole, LEAST_NS):
+    share = LEAST_SHARE if wait_ns <= cost else LONGER_SHARE
+    if wait_ns >= WAIT_MOST * cost or cost < max(share * whole, LEAST_NS):
         return None
     most = max(rows, key=lambda row: row["count"])
     name = most["object_name"] or (address(most["object"]) if most["object"] else "-")
