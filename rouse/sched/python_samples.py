@@ -29,12 +29,13 @@ import click
 from rouse.sched import procfs
 
 PER_S = 25  # samples of those that hold the lock
-ALL_PER_S = 5  # samples of all threads
+ALL_PER_S = 10  # samples of all threads
 # Up to so many threads, samples per second: of those that hold the lock, and of all.
 RATES = ((100, PER_S), (10_000, 5))
-ALL_RATES = ((16, ALL_PER_S), (64, 1))
+ALL_RATES = ((10, ALL_PER_S), (16, 5), (64, 1))
 SEVERAL = 2  # threads, from which on all are sampled
 EVERY_S = 0.25  # between looks for processes
+FIRST_EVERY_S, FIRST_S = 0.05, 0.5  # the same, in the first part of a run: it may be short
 LEAST_NS = 200_000_000  # of CPU time, before a process is sampled
 PROCESSES_MOST = 16  # of py-spy
 END_S = 1.0  # for py-spy to end, after its process or a signal
@@ -156,7 +157,8 @@ class PythonSampler:
         self.rates: dict[tuple[int, bool], int] = {}
         self.crowded: set[int] = set()  # those with too many threads to sample all
         self.running: list[Sampling] = []
-        self.next_s = time.monotonic() + EVERY_S
+        self.begun_s = time.monotonic()
+        self.next_s = self.begun_s + FIRST_EVERY_S
         self.why = ""  # why there are no samples of some process
 
     def look(self) -> float:
@@ -172,7 +174,9 @@ class PythonSampler:
                 # One that lives for so short a time that it is seen once needs no samples.
                 if is_known and threads >= SEVERAL:
                     self.begin(pid, True, threads)
-            self.next_s = time.monotonic() + EVERY_S
+            now_s = time.monotonic()
+            is_first = now_s < self.begun_s + FIRST_S
+            self.next_s = now_s + (FIRST_EVERY_S if is_first else EVERY_S)
         return max(self.next_s - time.monotonic(), 0.0)
 
     def begin(self, pid: int, is_of_all: bool, threads: int) -> None:

@@ -174,6 +174,16 @@ class Samples(unittest.TestCase):
                 self.assertEqual(len(sampler.running), begun, (words, look))
             sampler.stop()
 
+    def test_a_run_that_may_be_short_is_looked_at_sooner(self) -> None:
+        sampler = PythonSampler(lambda: ())
+        with mock.patch.object(python_samples.time, "monotonic", return_value=100.0):
+            for begun_s, every_s in (
+                (100.0, python_samples.FIRST_EVERY_S),
+                (99.0, python_samples.EVERY_S),
+            ):
+                sampler.begun_s, sampler.next_s = begun_s, 0.0
+                self.assertAlmostEqual(sampler.look(), every_s)
+
     def test_many_threads_are_sampled_at_a_lower_rate(self) -> None:
         """Each sample counts for several then: the shares stay."""
         writes = script(self.folder, "writes", 'trap "" INT; echo "f (/a/b.py:3) 4" > "${14}"')
@@ -181,17 +191,19 @@ class Samples(unittest.TestCase):
         with mock.patch.object(python_samples, "tool", return_value=writes):
             for threads, rates in (
                 (65, []),
-                (2, [5]),
-                (16, [5]),
-                (17, [5, 1]),
-                (2, [5, 1]),
-                (65, [5, 1]),
+                (2, [10]),
+                (10, [10]),
+                (11, [10, 5]),
+                (16, [10, 5]),
+                (17, [10, 5, 1]),
+                (2, [10, 5, 1]),
+                (65, [10, 5, 1]),
             ):
                 sampler.begin(os.getpid(), True, threads)
                 self.assertEqual([each.rate for each in sampler.running], rates, threads)
                 while sampler.running and not os.fstat(sampler.running[-1].stacks).st_size:
                     os.sched_yield()
-            self.assertEqual([each.is_over for each in sampler.running], [True, True])
+            self.assertEqual([each.is_over for each in sampler.running], [True] * 3)
             for sampling in sampler.running:
                 sampling.process.wait()
             found, why = sampler.stop()
@@ -199,7 +211,9 @@ class Samples(unittest.TestCase):
             sampler = PythonSampler(only(os.getpid()))
             sampler.begin(os.getpid(), True, 65)
             self.assertEqual(sampler.stop(), ([], "a process had more than 64 threads"))
-        self.assertEqual([(run.count, run.is_of_all) for run in found], [(4, True), (20, True)])
+        self.assertEqual(
+            [(run.count, run.is_of_all) for run in found], [(count, True) for count in (4, 8, 40)]
+        )
 
     def test_a_process_that_becomes_python_by_exec_is_sampled(self) -> None:
         """As by a script that starts it, which may take its time before."""
