@@ -176,7 +176,7 @@ class Samples(unittest.TestCase):
 
     def test_a_run_that_may_be_short_is_looked_at_sooner(self) -> None:
         sampler = PythonSampler(lambda: ())
-        with mock.patch.object(python_samples.time, "monotonic", return_value=100.0):
+        with mock.patch("time.monotonic", return_value=100.0):
             for begun_s, every_s in (
                 (100.0, python_samples.FIRST_EVERY_S),
                 (99.0, python_samples.EVERY_S),
