@@ -62,7 +62,7 @@ def finding(rows: list[Row], program: Program) -> Finding | None:
     useless = sum(row["lost_race"] + row["false_"] for row in rows)
     whole = program.sum(*STATES) - program.sum("join", "accept")
     cost = late_ns + count * SWITCH_NS
-    is_herd = useless > USELESS_MOST * count and 2 * program.herd_wakes >= useless
+    is_herd = useless > USELESS_MOST * count and program.has_herds(useless)
     if is_herd or count < LEAST_RATE * max(program.wall_ns / 1e9, 1):
         return None
     share = LEAST_SHARE if wait_ns <= cost else LONGER_SHARE

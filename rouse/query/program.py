@@ -40,6 +40,10 @@ class Program:
     in_kernel: float  # the part of it in the kernel
     others_ran_ns: float  # the CPU time of other programs on its processors
 
+    def has_herds(self, useless: int) -> bool:
+        """Whether calls that woke several threads can have caused so many useless wake-ups."""
+        return 2 * self.herd_wakes >= useless
+
     def sum(self, *states: str, rows: Iterable[Row] | None = None) -> float:
         chosen = self.threads if rows is None else rows
         return float(sum(max(row[state] or 0, 0) for row in chosen for state in states))

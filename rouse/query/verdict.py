@@ -394,7 +394,7 @@ def herd_findings(
         if rows[0]["kind"] == "futex":
             useless = max(useless, without_work(count, program))
         least = HERD_LEAST * max(program.wall_ns / 1e9, 1)
-        if useless < max(least, HERD_SHARE * count) or 2 * program.herd_wakes < useless:
+        if useless < max(least, HERD_SHARE * count) or not program.has_herds(useless):
             continue
         worst = max(rows, key=lambda row: row["lost_race"] + row["false_"])
         name = worst["object_name"] or (address(worst["object"]) if worst["object"] else "-")

@@ -954,10 +954,12 @@ class SignalPerItem(unittest.TestCase):
         )
 
     def test_wait_that_is_longer_than_its_wake_up(self) -> None:
-        """The wake-ups take 1,500 ms, of 4,100 ms of threads' time, or of 9,100 ms of more."""
+        """The wake-ups take 1,500 ms, of the 4,100 ms of 3 threads or the 9,100 ms of 8."""
         for count, wait_ms, is_found in (
-            *((3, 3700, True), (3, 3800, False)),
-            *((8, 1400, True), (8, 1600, False)),
+            (3, 3700, True),
+            (3, 3800, False),
+            (8, 1400, True),
+            (8, 1600, False),
         ):
             kinds = self.kinds(threads_count=count, wait_ns=wait_ms * MS, late_ns=1400 * MS)
             self.assertEqual(handovers.SIGNAL_PER_ITEM in kinds, is_found, (count, wait_ms))
