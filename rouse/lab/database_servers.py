@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rouse.errors import RouseError
-from rouse.lab.packages import PACKAGES
+from rouse.lab import packages
 from rouse.lab.processes import TICK_S, comm, fields, stop, tree
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -50,7 +50,9 @@ class Sample:
 def found(name: str, *more: Path) -> str:
     path = shutil.which(name) or next((str(p / name) for p in more if (p / name).exists()), None)
     if path is None:
-        raise LabError(f"{name} is not installed", f"apt-get install {PACKAGES.get(name, name)}")
+        raise LabError(
+            f"{name} is not installed", f"apt-get install {packages.PACKAGES.get(name, name)}"
+        )
     return path
 
 
@@ -221,7 +223,7 @@ class PostgreSQL(Server):
 
     def __init__(self, folder: Path, options: Sequence[str] = (), rows: int = ROWS) -> None:
         super().__init__(folder, options, rows)
-        self.homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+        self.homes = packages.postgresql()
 
     def as_user(self) -> list[str]:
         if os.getuid():

@@ -46,8 +46,13 @@ def path_of(command: str) -> str | None:
         return found
     if command != "postgres":
         return None
-    servers = sorted(Path(VERSIONED).glob("*/bin/postgres"), key=lambda each: each.parts[-3])
-    return str(servers[-1]) if servers else None
+    return shutil.which(command, path=os.pathsep.join(map(str, postgresql())))
+
+
+def postgresql() -> list[Path]:
+    """Return the folders of PostgreSQL's servers, the newest first."""
+    found = [path for path in Path(VERSIONED).glob("*/bin") if path.parent.name.isdecimal()]
+    return sorted(found, key=lambda path: int(path.parent.name), reverse=True)
 
 
 def is_here(command: str) -> bool:
