@@ -128,8 +128,9 @@ static MAYBE_UNUSED int tcp_listen(int backlog, struct sockaddr_in *address)
 }
 
 /*
- * Move fd to a high number, for a test that closes it and uses the number again. The lowest free
- * number may become a ring's at any time, since a worker opens its ring when it first sleeps.
+ * Move fd to a high number, for a test that closes it and uses the number again. The library may take
+ * the lowest free number at any time: a worker opens its ring when it first sleeps, and a file in /proc
+ * is open for a moment when a kernel thread ends (obs/cpu_time.h).
  */
 static MAYBE_UNUSED int out_of_reach(int fd)
 {

@@ -166,6 +166,7 @@ static void a_number_reused_before_the_round(void **state)
     static struct crew crew;
     int left = 0;
     wire_open(WIRE_TCP, reuse.stale);
+    reuse.stale[0] = out_of_reach(reuse.stale[0]);
     wire_open(WIRE_TCP, reuse.fresh);
     EQUALS(send(reuse.fresh[1], "12345", 5, 0), 5);
     (void)crew_add(&crew, CREW_USER, close_and_reuse, NULL);
