@@ -44,7 +44,7 @@ def lock(row: Row, program: Program) -> Finding | None:
 
 
 def loops(program: Program, sampled: Running | None) -> list[Finding]:
-    """Functions that run in a loop around an atomic operation: locks of the program's own."""
+    """Functions that run in a loop until another thread changes a word, as in an own lock."""
     spinning = [stack for stack in sampled.stacks if stack.is_waiting] if sampled else []
     function, part = busiest(spinning)
     spun = sum(stack.ns for stack in spinning) * part
@@ -57,7 +57,7 @@ def loops(program: Program, sampled: Running | None) -> list[Finding]:
             callers[stack.caller] += stack.samples
     caller = callers.most_common(1)[0][0]
     text = (
-        f"{function} runs in a loop around an atomic operation for {duration(spun)},"
+        f"{function} runs in a loop until another thread changes a word, for {duration(spun)},"
         f" {share(of_all)} % of the CPU time{caller and f', called from {caller}'}: a lock of the"
         " program's own, or another wait for a thread. A mutex or condition variable lets threads"
         f" sleep [{SPINNING}]"

@@ -25,12 +25,28 @@ X86 = {
     "jne -8": "75f8",
     "call": "e800000000",
     "jne -13": "75f3",
+    "mov eax, dword ptr [rdx]": "8b02",
+    "cmp esi, eax": "39c6",
+    "je -6": "74fa",
+    "mov eax, dword ptr [rdx + rcx * 4]": "8b048a",
+    "inc ecx": "ffc1",
+    "je -9": "74f7",
+    "mov dword ptr [rdi], eax": "8907",
+    "je -8": "74f6",
+    "add eax, dword ptr [rdx]": "0302",
+    "mov rdx, qword ptr [rdx]": "488b12",
+    "test rdx, rdx": "4885d2",
+    "rdtsc": "0f31",
 }
 ARM = {
     "mov w1, 1": "21008052",
     "swpa w1, w2, [x0]": "0280a1b8",
     "cbnz w2, -4": "e2ffff35",
     "ret": "c0035fd6",
+    "ldar w0, [x1]": "20fcdf88",
+    "cmp w0, w2": "1f00026b",
+    "b.eq -8": "c0ffff54",
+    "ldr w0, [x1], 4": "204440b8",
 }
 
 
@@ -63,6 +79,28 @@ class X86Loops(unittest.TestCase):
         loop = (*names[:3], "test eax, eax", "jne -13", "ret")
         self.assertFalse(self.waits(5, *loop))
 
+    def test_loop_that_only_reads_a_word_waits(self) -> None:
+        for at in (0, 2, 4):
+            self.assertTrue(
+                self.waits(at, "mov eax, dword ptr [rdx]", "cmp esi, eax", "je -6", "ret"), at
+            )
+
+    def test_loop_that_reads_one_word_after_the_other_works(self) -> None:
+        loop = ("mov eax, dword ptr [rdx + rcx * 4]", "inc ecx", "cmp esi, eax", "je -9", "ret")
+        self.assertFalse(self.waits(3, *loop))
+        self.assertFalse(
+            self.waits(3, "mov rdx, qword ptr [rdx]", "test rdx, rdx", "jne -8", "ret")
+        )
+
+    def test_loop_that_writes_or_adds_up_works(self) -> None:
+        write = "mov dword ptr [rdi], eax"
+        loop = ("mov eax, dword ptr [rdx]", write, "cmp esi, eax", "je -8", "ret")
+        self.assertFalse(self.waits(2, *loop))
+        self.assertFalse(self.waits(0, "add eax, dword ptr [rdx]", "cmp esi, eax", "je -6", "ret"))
+
+    def test_loop_that_reads_the_clock_works(self) -> None:
+        self.assertFalse(self.waits(2, "rdtsc", "mov eax, dword ptr [rdx]", "cmp esi, eax", "je -8"))
+
     def test_code_that_cannot_be_read_does_not_wait(self) -> None:
         for name, text in (("x64", b""), ("x64", b"\xff" * 40), ("RISC-V", code(X86, *self.SPIN))):
             self.assertFalse(is_waiting(decoded(name, text, START), START + 7))
@@ -70,9 +108,18 @@ class X86Loops(unittest.TestCase):
 
 class ArmLoops(unittest.TestCase):
     def test_loop_around_an_exchange_waits(self) -> None:
-        known = decoded("AArch64", code(ARM, *ARM), START)
+        names = ("mov w1, 1", "swpa w1, w2, [x0]", "cbnz w2, -4", "ret")
+        known = decoded("AArch64", code(ARM, *names), START)
         self.assertTrue(is_waiting(known, START + 8))
         self.assertFalse(is_waiting(known, START))
+
+    def test_loop_that_only_reads_a_word_waits(self) -> None:
+        names = ("ldar w0, [x1]", "cmp w0, w2", "b.eq -8", "ret")
+        self.assertTrue(is_waiting(decoded("AArch64", code(ARM, *names), START), START))
+
+    def test_loop_that_reads_one_word_after_the_other_works(self) -> None:
+        names = ("ldr w0, [x1], 4", "cmp w0, w2", "b.eq -8", "ret")
+        self.assertFalse(is_waiting(decoded("AArch64", code(ARM, *names), START), START))
 
 
 class Names(unittest.TestCase):
