@@ -19,9 +19,9 @@ from rouse.query.program import STATES, Program
 from rouse.query.ran import Running, busiest
 from rouse.sched.java_dumps import JavaWaits
 from rouse.tables.engine import Database
-from rouse.text import duration
+from rouse.text import counted, duration
 
-MONITOR, LOCK = "java-monitor", "java-lock"
+MONITOR, LOCK, SMALL_POOL = "java-monitor", "java-lock", "small-pool"
 DUMPS_LEAST = 2
 WAITING_LEAST = 0.5  # threads on average
 OWN = 0.25  # of the CPU time, which the program's methods have at least
@@ -42,6 +42,8 @@ GROUP BY w.process, w.wait_site
 """
 
 
+# The functions of the JVM that wait for whatever Java code waits for, and for its own threads.
+WAIT_FUNCTIONS = re.compile(r"^(os::Platform|Parker::|Monitor::|PlatformEvent::)")
 # The JVM's own threads wait so for each other: its compilers, and those of its collector.
 INTERNAL = """
 SELECT DISTINCT process, site FROM sites
@@ -127,6 +129,14 @@ def lock_finding(lock: JavaLock, program: Program) -> Finding:
     name = f"a monitor of {lock.type}" if lock.is_monitor else lock.type
     until = f", while its holder is mostly in {holder}" if holder else ""
     wait_ns = round(lock.waiting * wall)
+    if permits := lock.waits[0].permits:
+        until = f", while those that have one are mostly in {holder}" if holder else ""
+        text = (
+            f"{name}: {waiter} waits for one of {counted(permits, 'permit')}, {lock.waiting:.1f} of"
+            f" {lock.threads} threads on average{until}. With more permits at most {most:.2f}x the"
+            f" throughput [{SMALL_POOL}]"
+        )
+        return Finding(SMALL_POOL, name, waiter, holder, wait_ns, most, None, text)
     text = (
         f"{name}: {waiter} waits, {lock.waiting:.1f} of {lock.threads} threads on average{until}."
         f" Without these waits at most {most:.2f}x the throughput [{kind}]"

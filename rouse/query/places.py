@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rouse.query import measures
 from rouse.query.finding import most_of
+from rouse.query.polling import function_of
 from rouse.query.specs import Row
 from rouse.tables.engine import Database
 from rouse.tables.views import CLIENTS, NOT_KNOWN
@@ -57,6 +58,28 @@ def idle_parts(database: Database, duration_ns: float) -> dict[str, float]:
     return found
 
 
+# Kinds of waits that are work, of a thread that others wait for: what it does in each.
+AT_WORK = {
+    "sleep": "sleeps",
+    "read": "reads",
+    "write": "writes",
+    "sync": "syncs",
+    "connect": "connects",
+    "message": "sends and receives",
+}
+BACK_LEAST = 0.1  # of the waits for another thread, which waits in turn
+
+
+@dataclass(frozen=True)
+class Place:
+    """Waits of all processes of one kind at one place."""
+
+    label: str
+    kind: str
+    wait_ns: int
+    count: int
+
+
 @dataclass(frozen=True)
 class Event:
     """Threads of all processes wait at one place for a call of another thread."""
@@ -64,6 +87,30 @@ class Event:
     wait_label: str
     wake_label: str
     wait_ns: int
+    back_ns: int = 0  # how long the function of that call waited for them
+    work: Place | None = None  # what that function waited for otherwise, the longest
+
+
+def longest(database: Database, part: str, kinds: Sequence[str], duration_ns: float) -> Place | None:
+    """Return the place with the longest waits of these kinds. part: that of the threads' time."""
+    return longest_of(
+        row
+        for row in rows(database)
+        if row["kind"] in kinds and not (OF_WORK.get(row["kind"]) == part and is_idle(row, duration_ns))
+    )
+
+
+def longest_of(some: Iterable[Row]) -> Place | None:
+    waited: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in some:
+        key = (row["wait_label"], row["kind"])
+        waited[key] += row["wait_ns"]
+        counts[key] += row["count"] + row["waiting"]
+    if not waited:
+        return None
+    ((key, wait_ns),) = waited.most_common(1)
+    return Place(*key, wait_ns, counts[key])
 
 
 def longest_event(database: Database, duration_ns: float) -> Event | None:
@@ -81,6 +128,18 @@ def longest_event(database: Database, duration_ns: float) -> Event | None:
     if not waited:
         return None
     ((place, wait_ns),) = waited.most_common(1)
-    return Event(
-        place, most_of([row for row in known if row["wait_label"] == place], "other_label"), wait_ns
+    waker = most_of([row for row in known if row["wait_label"] == place], "other_label")
+    function = function_of(waker)
+    back_ns = sum(
+        row["wait_ns"]
+        for row in known
+        if function_of(row["wait_label"]) == function
+        and function_of(row["other_label"]) == function_of(place)
     )
+    work = longest_of(
+        row
+        for row in rows(database)
+        if row["kind"] in AT_WORK and function_of(row["wait_label"]) == function
+    )
+    is_mutual = function != function_of(place) and back_ns >= BACK_LEAST * wait_ns
+    return Event(place, waker, wait_ns, back_ns if is_mutual else 0, work)

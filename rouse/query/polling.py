@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from rouse.query import frames, gain, interpreter, measures
+from rouse.query import frames, gain, interpreter, java_locks, measures
 from rouse.query.demand import key_of, least_ran, load_without
 from rouse.query.finding import Finding, Row
 from rouse.query.program import Program
@@ -26,8 +25,6 @@ NEAR = 2  # calls between a function that waits and another one that sleeps for 
 EVENTS = ("condition", "semaphore", "futex")
 DESCRIPTORS = ("poll", "set", "epoll")
 ANSWERS = ("read", "message")  # waits that no thread is known to end
-# Java's sleeps and the pauses of its own threads are waits with a time-out.
-OF_RUNTIMES = re.compile(r"^(os::Platform|Parker::|Monitor::|PlatformEvent::)")
 
 
 LOCKING = """
@@ -102,7 +99,8 @@ def by_time_out(database: Database, program: Program) -> list[Finding]:
         for row in database.rows(time_outs())
         if row["timeouts"] >= max(LEAST, RATE * program.wall_ns / 1e9, MOSTLY * row["waits"])
         and row["timed_ns"] >= LEAST_PART * program.wall_ns
-        and not OF_RUNTIMES.search(row["site_label"])
+        # Java's sleeps and the pauses of its own threads are waits with a time-out.
+        and not java_locks.WAIT_FUNCTIONS.search(row["site_label"])
     ]
     if not rows:
         return []

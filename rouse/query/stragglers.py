@@ -60,7 +60,8 @@ def find(
 def queued_for(process: str, program: Program, states: Sequence[str]) -> float:
     """Return how long threads at barriers may have waited for others that had no processor.
 
-    A thread that is queued for 1 ns may delay each of the others by as much.
+    A thread that is queued for 1 ns may delay each of the others by as much. The delivery of a
+    wake-up, which comes after the wait, counts only if it is not known apart.
     """
     rows = [
         row
@@ -68,7 +69,8 @@ def queued_for(process: str, program: Program, states: Sequence[str]) -> float:
         if row.get("process") == process and program.sum(*states, rows=[row])
     ]
     threads: int = sum(row["threads"] for row in rows)
-    return program.sum("lat", rows=rows) * max(threads - 1, 0)
+    queued = sum((row["lat"] if row["queue_ns"] is None else row["queue_ns"]) or 0 for row in rows)
+    return float(queued * max(threads - 1, 0))
 
 
 def work_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rouse.query import frames, measures
+from rouse.query import frames, java_locks, measures
 from rouse.query.demand import least_ran
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, Finding, Row
 from rouse.query.pools import SMALL_POOL
@@ -85,7 +85,12 @@ class Found:
 
 
 def find(database: Database, program: Program) -> Found:
-    rows = database.rows(measures.waits_and_wakes())
+    # What waits in the JVM for what, its functions do not tell: java_pools.py has Java's pools.
+    rows = [
+        row
+        for row in database.rows(measures.waits_and_wakes())
+        if not java_locks.WAIT_FUNCTIONS.match(row["label"])
+    ]
     events = [row for row in rows if row["kind"] in EVENTS]
     found = Found([], set())
     if sum_of(events) < max(QUEUED_LEAST * program.wall_ns, LEAST_NS):

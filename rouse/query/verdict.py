@@ -74,6 +74,8 @@ HERD_LEAST, HERD_SHARE = 100, 0.4  # useless wake-ups per s of the run, and thei
 LEAST_ERROR = 0.005  # of a share, which is then printed
 ERROR_MOST = 0.3  # of a share, from which on it is not stated
 BUSY = 0.85  # of the processors, or of the threads' time
+WORK_LEAST = 0.1  # of the waits for a thread, which it waits at work
+BESIDE_JOINS = 0.05  # a share of the time, from which on other waits are mentioned first
 IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
 QUEUED_LEAST = 0.05
 UNEXPLAINED, UNEXPLAINED_LEAST = "unexplained", 0.05
@@ -455,6 +457,9 @@ def summary(
         for name, part in time.items()
         if name not in ("running", UNEXPLAINED, CLIENTS)
     }
+    # To join threads that are at work is no wait of interest if there is another one.
+    if any(part >= BESIDE_JOINS for name, part in waits.items() if name != "joins"):
+        del waits["joins"]
     longest = max(waits, key=lambda name: waits[name], default="")
     if not longest or waits[longest] < IDLE_REST:
         what = "no thread waited"
@@ -481,12 +486,50 @@ def summary(
         return (
             f"No lock is contended, but threads wait for each other: {event.wait_label} waits"
             f" {duration(event.wait_ns)} in all, {of_time} % of the time, until {event.wake_label}"
+            f"{does(event)}"
         )
     if waits[longest] < time[CLIENTS]:
         return f"Nothing is contended: threads wait mostly for {CLIENTS}"
     if longest == "locks":
         return "Threads wait mostly for locks, but fixing one of them alone would gain nothing"
-    return f"Nothing is contended: threads wait mostly for {longest}"
+    text = f"Nothing is contended: threads wait mostly for {longest}"
+    kinds = IO_KINDS if longest == "I/O" else ("sleep",) if longest == "timers" else ()
+    if place := places.longest(database, longest, kinds, program.wall_ns):
+        each = place.wait_ns / max(place.count, 1)
+        text += (
+            f", {duration(place.wait_ns)} of it in {place.kind} at {place.label},"
+            f" {counted(place.count, 'time')}, {duration(each)} each"
+        )
+        if place.kind == "sleep" and place.count >= polling.RATE * program.wall_ns / 1e9:
+            text += (
+                ". If it looks for an event between two sleeps, a condition variable or a"
+                " semaphore would wake it at once"
+            )
+    return text + meanwhile(program, sampled)
+
+
+def does(event: places.Event) -> str:
+    """Say what the thread that others wait for waits for itself."""
+    if event.back_ns:
+        return (
+            f", which waits {duration(event.back_ns)} for it in turn: there is little room between"
+            " the two, or little work at a time"
+        )
+    work = event.work
+    if work is None or work.wait_ns < WORK_LEAST * event.wait_ns:
+        return ""
+    return f", which {places.AT_WORK[work.kind]} {duration(work.wait_ns)} at {work.label} meanwhile"
+
+
+def meanwhile(program: Program, sampled: Running | None) -> str:
+    """Say where threads compute, if they do for about as long as the program runs."""
+    part = program.ran_ns / max(program.wall_ns, 1)
+    if part < BUSY:
+        return ""
+    return (
+        f". Meanwhile threads compute, on {part:.1f} of {counted(program.processors, 'processor')}"
+        f"{where_busy(program, sampled)}"
+    )
 
 
 def where_busy(program: Program, sampled: Running | None) -> str:

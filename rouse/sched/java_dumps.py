@@ -50,6 +50,10 @@ LOCKED = re.compile(r"\t- locked <(?P<object>\w+)> \(a (?P<type>.+)\)")
 NOTIFIED = re.compile(r"\t- waiting on <(?P<object>\w+)>")  # it has given it up meanwhile
 # Of what threads park for: locks, not events and queues.
 LOCKS = re.compile(r"java\.util\.concurrent\.locks\.(Reentrant|Stamped)\w*Lock")
+SEMAPHORE = re.compile(r"java\.util\.concurrent\.Semaphore\b")
+# A semaphore is a pool if so many of the dumps in which threads wait for it have the same number of
+# threads in calls from the method that waits. Of threads that wait for work the number varies.
+SAME = 0.7
 # Objects for which threads park until others have computed a result.
 RESULTS = re.compile(r"java\.util\.concurrent\.(FutureTask|CompletableFuture)\b")
 WORKER = "java.util.concurrent.ThreadPoolExecutor.runWorker"
@@ -70,6 +74,7 @@ class JavaWaits:
     threads: int  # different ones
     most: int  # threads that waited for locks of the type in one dump
     dumps: int  # of the process
+    permits: int = 0  # of a semaphore, which is a pool; 0: it is a lock
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,16 @@ def holder_of(waiting: Thread, threads: Iterable[Thread]) -> str:
     return ""
 
 
+def passed(kind: str, threads: Iterable[Thread]) -> int:
+    """How many threads are in calls from a method in which others wait for a semaphore."""
+    known = list(threads)
+    methods = {thread.own[0] for thread in known if thread.type == kind}
+    return sum(
+        thread.type != kind and not methods.isdisjoint(frame[0] for frame in thread.frames)
+        for thread in known
+    )
+
+
 def most_of(counts: Counter[str]) -> str:
     return counts.most_common(1)[0][0]
 
@@ -186,6 +201,8 @@ class Process:
     counts: Counter[tuple[str, bool, str, str]] = field(default_factory=Counter)
     threads: dict[tuple[str, bool], set[str]] = field(default_factory=dict)
     most: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    # Of dumps with threads that wait for a semaphore: by its type, how many others had passed it.
+    passed: dict[str, Counter[int]] = field(default_factory=dict)
     waiting: Counter[str] = field(default_factory=Counter)  # for results, by place
     busy: Counter[str] = field(default_factory=Counter)  # threads of pools, by place
     queued: int = 0
@@ -255,12 +272,16 @@ class Process:
             elif thread.own[0] and RESULTS.match(thread.type):
                 self.waiting[thread.label] += 1
                 waiting += 1
-            if thread.own[0] and (thread.is_monitor or LOCKS.match(thread.type)):
+            is_lock = thread.is_monitor or LOCKS.match(thread.type) or SEMAPHORE.match(thread.type)
+            if thread.own[0] and is_lock:
                 lock = (printable(thread.type), thread.is_monitor)
                 self.counts[*lock, thread.label, holder_of(thread, threads)] += 1
                 self.threads.setdefault(lock, set()).add(thread.tid)
                 now[lock] += 1
         self.most |= now
+        for name in {kind for kind, is_monitor in now if SEMAPHORE.match(kind)}:
+            count = passed(name, threads)
+            self.passed.setdefault(name, Counter())[count] += 1
         self.queued += max(waiting - had, 0)
 
     def pool(self) -> JavaPool | None:
@@ -270,6 +291,12 @@ class Process:
         places = (most_of(self.waiting), most_of(self.busy))
         return JavaPool(self.pid, *places, *counts, self.queued, self.dumps)
 
+    def permits(self, kind: str) -> int:
+        """How many threads a semaphore of this type lets pass. 0: it is no pool of threads."""
+        counts = self.passed.get(kind, Counter())
+        (count, dumps), *_ = counts.most_common(1) or [(0, 0)]
+        return count if dumps >= SAME * counts.total() else 0
+
     def waits(self) -> list[JavaWaits]:
         return [
             JavaWaits(
@@ -277,8 +304,10 @@ class Process:
                 threads=len(self.threads[key[:2]]),
                 most=self.most[key[:2]],
                 dumps=self.dumps,
+                permits=self.permits(key[0]),
             )
             for key, count in self.counts.items()
+            if not SEMAPHORE.match(key[0]) or self.permits(key[0])
         ]
 
 
