@@ -187,7 +187,7 @@ static void leave(const struct gomp *gomp, void **name, const void *lock)
     struct rpi_hold_ended ended = { 0 };
     if (rsi_unlikely(rpi_hold_is_timed(rpi_self)))
         ended = rpi_hold_end(rpi_self, lock);
-    rpi_waiters_note_wake(lock, RPI_WAKES_ONE, entry ? entry : gomp->site);
+    rpi_waiters_note_wake(lock, RPI_WAKES_ALL_ANEW, entry ? entry : gomp->site);
     struct rpi_thread *self = rpi_self;
     bool is_begun = self && rpi_thread_begin(self); /* libgomp may call syscall(2) */
     call_real(gomp, name);

@@ -97,7 +97,7 @@ static void leave(const struct entry *entry)
     struct rpi_hold_ended ended = { 0 };
     if (rsi_unlikely(rpi_hold_is_timed(rpi_self)))
         ended = rpi_hold_end(rpi_self, entry->stream);
-    rpi_waiters_note_wake(entry->stream, RPI_WAKES_ONE, entry->site);
+    rpi_waiters_note_wake(entry->stream, RPI_WAKES_ALL_ANEW, entry->site);
     if (entry->is_kept)
         rpi_real.funlockfile(entry->stream);
     if (rsi_unlikely(ended.row))

@@ -91,12 +91,15 @@ class Event:
     work: Place | None = None  # what that function waited for otherwise, the longest
 
 
-def longest(database: Database, part: str, kinds: Sequence[str], duration_ns: float) -> Place | None:
+def longest(
+    database: Database, part: str, kinds: Sequence[str], duration_ns: float
+) -> Place | None:
     """Return the place with the longest waits of these kinds. part: that of the threads' time."""
     return longest_of(
         row
         for row in rows(database)
-        if row["kind"] in kinds and not (OF_WORK.get(row["kind"]) == part and is_idle(row, duration_ns))
+        if row["kind"] in kinds
+        and not (OF_WORK.get(row["kind"]) == part and is_idle(row, duration_ns))
     )
 
 

@@ -75,16 +75,12 @@ def machine(name: str) -> Machine | None:
     """name: as pyelftools calls it. None: its code is not known."""
     if name == "x64":
         both = decoders(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-        return Machine(
-            *both, *(X86_JUMP, X86_CALL, X86_WAIT, X86_NO_READ, X86_SOURCE, X86_WHOLE)
-        )
+        return Machine(*both, *(X86_JUMP, X86_CALL, X86_WAIT, X86_NO_READ, X86_SOURCE, X86_WHOLE))
     if name == "AArch64":
         # capstone 6 has another name for it.
         arm = getattr(capstone, "CS_ARCH_ARM64", None) or capstone.CS_ARCH_AARCH64
         both = decoders(arm, capstone.CS_MODE_ARM)
-        return Machine(
-            *both, *(ARM_JUMP, ARM_CALL, ARM_WAIT, ARM_NO_READ, ARM_SOURCE, ARM_WHOLE)
-        )
+        return Machine(*both, *(ARM_JUMP, ARM_CALL, ARM_WAIT, ARM_NO_READ, ARM_SOURCE, ARM_WHOLE))
     return None
 
 

@@ -92,6 +92,9 @@ class HotLock(Case):
         """Its waits lie in libc: they count from the last release before the acquisition."""
         self.check("read-write", is_exact=False)
 
+    def test_time_in_a_barged_stream_is_not_time_to_run(self) -> None:
+        self.check("stream", is_exact=False)
+
     def test_no_sleeper_is_forgotten(self) -> None:
         """A thread that was woken leaves the wake-up of the next sleeper to its own unlock."""
         for kind in ("mutex", "adaptive", "shared", "timed", "semaphore"):

@@ -99,7 +99,9 @@ class X86Loops(unittest.TestCase):
         self.assertFalse(self.waits(0, "add eax, dword ptr [rdx]", "cmp esi, eax", "je -6", "ret"))
 
     def test_loop_that_reads_the_clock_works(self) -> None:
-        self.assertFalse(self.waits(2, "rdtsc", "mov eax, dword ptr [rdx]", "cmp esi, eax", "je -8"))
+        self.assertFalse(
+            self.waits(2, "rdtsc", "mov eax, dword ptr [rdx]", "cmp esi, eax", "je -8")
+        )
 
     def test_code_that_cannot_be_read_does_not_wait(self) -> None:
         for name, text in (("x64", b""), ("x64", b"\xff" * 40), ("RISC-V", code(X86, *self.SPIN))):
