@@ -473,7 +473,7 @@ SELECT *, 1 AS threads, 0 AS ended_threads, origin = '{USER}' AS is_user FROM th
 """
     columns = (
         *("process", "name", "wall_ns", "usr", *GROUP_STATES, *GROUP_COUNTS),
-        *("to_run_ns", "queue_ns", "is_user", "is_known", "is_idle", "is_cut"),
+        *("to_run_ns", "queue_ns", "queue_most_ns", "is_user", "is_known", "is_idle", "is_cut"),
     )
     return " UNION ALL ".join(f"SELECT {names(columns)} FROM ({part}) s" for part in (ended, live))
 

@@ -80,6 +80,7 @@ IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
 QUEUED_LEAST = 0.05
 UNEXPLAINED, UNEXPLAINED_LEAST = "unexplained", 0.05
 DELIVERY_LEAST = 0.02
+DELIVERY_MOST_NS = 100_000  # of a wake-up, until the kernel's scheduler has it
 SLEPT = "in system calls that rouse does not see, such as those of libc's own locks"
 OTHERWISE = "rouse run --kernel and sudo rouse watch PID show in which"
 NO_THREAD = {
@@ -89,6 +90,7 @@ NO_THREAD = {
     "wall_ns": 0,
     "to_run_ns": None,
     "queue_ns": None,
+    "queue_most_ns": None,
 }
 
 
@@ -140,7 +142,8 @@ def thread_rows() -> str:
     """Threads that are alive one by one, and those that have ended by name."""
     known = measures.total(state for state in STATES if state not in ("usr", "missing"))
     return f"""
-SELECT process, name, is_user, threads, waits, accepted, wall_ns, to_run_ns, queue_ns,
+SELECT process, name, is_user, threads, waits, accepted, wall_ns,
+    to_run_ns, queue_ns, queue_most_ns,
     {names(s for s in STATES if s not in ("usr", "missing"))},
     COALESCE(usr, had_usr) AS usr, wall_ns - {known} - COALESCE(usr, had_usr) AS missing
 FROM ({measures.thread_parts()}) p
@@ -186,7 +189,23 @@ def read(database: Database, busy_ns: int | None) -> Program:
 
 def division(program: Program) -> dict[str, float]:
     whole = program.sum(*STATES)
-    return {name: program.sum(*states) / whole if whole else 0.0 for name, states in PARTS}
+    time = {name: program.sum(*states) / whole if whole else 0.0 for name, states in PARTS}
+    asleep = slept_on(program) / whole if whole else 0.0
+    return time | {"queued": time["queued"] - asleep, "locks": time["locks"] + asleep}
+
+
+def slept_on(program: Program) -> float:
+    """Return for how long threads slept for a mutex after the call that is taken for their wake-up.
+
+    A thread that was woken, and is neither in the kernel's run queue nor on a processor for longer
+    than a wake-up takes, sleeps. Threads that come out of a wait for a condition wait for its mutex
+    inside of libc, where they are not seen: their time counts from the signal on, and an unlock may
+    wake one of them instead of the thread that is taken for woken.
+    """
+    known = [row for row in program.threads if row.get("queue_most_ns") is not None]
+    queue_ns, waits = (sum(row[name] for row in known) for name in ("queue_most_ns", "waits"))
+    woken_ns = program.sum("lat", rows=known)
+    return float(max(woken_ns - queue_ns - DELIVERY_MOST_NS * waits, 0))
 
 
 def delivery(program: Program) -> tuple[int | None, int | None]:
@@ -198,8 +217,9 @@ def delivery(program: Program) -> tuple[int | None, int | None]:
     """
     known = [row for row in program.threads if row["to_run_ns"] is not None]
     to_run_ns, queue_ns = (sum(row[name] for row in known) for name in ("to_run_ns", "queue_ns"))
-    if to_run_ns < MOSTLY * program.sum("lat") or not known:
+    if to_run_ns < MOSTLY * program.sum("lat") or not to_run_ns:
         return None, None
+    to_run_ns -= round(slept_on(program))
     return queue_ns, to_run_ns - queue_ns if to_run_ns >= queue_ns else None
 
 
@@ -469,7 +489,7 @@ def summary(
             what = f"threads wait for {CLIENTS if is_served else 'work'}"
         return f"Nothing is contended: {what}"
     delivered = delivery(program)[1] or 0
-    queued, ran = program.sum("lat") - delivered, program.ran_ns
+    queued, ran = program.sum("lat") - delivered - slept_on(program), program.ran_ns
     if longest == "queued" and delivered > queued:
         return (
             f"Nothing is contended, but threads waited {duration(delivered)} for wake-ups to reach"

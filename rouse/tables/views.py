@@ -158,18 +158,21 @@ FROM (
 
 
 def to_a_processor(is_user: str, queueless: str) -> str:
-    """Return two columns: the way to a processor, and how much of it was in the kernel's run queue.
+    """Return three columns: the way to a processor, its part in the kernel's run queue, and at most.
 
-    Both are null unless both are known. The run queue's sum also has what followed other sleeps:
-    those in calls that rouse does not see, and those after which a thread found nothing to do.
+    The first two are null unless both are known. The run queue's sum also has what followed other
+    sleeps: those in calls that rouse does not see, and those after which a thread found nothing to
+    do. The third one is the sum nevertheless: no more of the way can have been in the run queue.
     """
+    read = f"NOT ({is_user}) AND run_queue_ns IS NOT NULL AND {queueless} = 0"
     known = (
-        f"NOT ({is_user}) AND usr_cpu IS NOT NULL AND run_queue_ns IS NOT NULL AND {queueless} = 0"
+        f"{read} AND usr_cpu IS NOT NULL"
         f" AND in_call <= {IN_CALL_MOST} * (lat + usr_queued) AND useless <= {USELESS_MOST} * waits"
     )
     return (
         f"CASE WHEN {known} THEN lat + usr_queued END AS to_run_ns,"
-        f" CASE WHEN {known} THEN run_queue_ns END AS queue_ns"
+        f" CASE WHEN {known} THEN run_queue_ns END AS queue_ns,"
+        f" CASE WHEN {read} THEN run_queue_ns END AS queue_most_ns"
     )
 
 

@@ -16,6 +16,7 @@ from interposed import Source, environment, unless_emulated
 from run_case import MS, Case
 
 PROGRAM, FORKED = Source("hot_lock").program, Source("forked_waiters").program
+CONDITION_MUTEX = Source("condition_mutex").program
 SCENES = (  # threads, how long they hold the lock and pause, in us, and how often
     (8, 50, 20, 100),
     (32, 20, 200, 20),
@@ -94,6 +95,19 @@ class HotLock(Case):
 
     def test_time_in_a_barged_stream_is_not_time_to_run(self) -> None:
         self.check("stream", is_exact=False)
+
+    @unless_emulated("an emulated thread also sleeps for locks of the emulator")
+    def test_time_for_the_mutex_of_a_condition_is_not_queued(self) -> None:
+        file = self.folder / "report.json"
+        done = self.run_it("--json", "-o", file, "--", CONDITION_MUTEX)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        found = json.loads(file.read_text())
+        verdict, (total,) = found["verdict"], found["sections"]["totals"]
+        waits = total["wakes"] + total["lock_waits"]
+        queued = verdict["time"]["queued"] * verdict["thread_ns"]
+        self.assertLessEqual(queued, 1.1 * int(done.stdout) + waits * DELIVERY_NS + 5 * MS)
+        # Four of five threads wait while one works.
+        self.assertGreaterEqual(verdict["time"]["locks"], 0.4, verdict["time"])
 
     def test_no_sleeper_is_forgotten(self) -> None:
         """A thread that was woken leaves the wake-up of the next sleeper to its own unlock."""
