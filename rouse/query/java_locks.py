@@ -130,6 +130,7 @@ def lock_finding(lock: JavaLock, program: Program) -> Finding:
     until = f", while its holder is mostly in {holder}" if holder else ""
     wait_ns = round(lock.waiting * wall)
     if permits := lock.waits[0].permits:
+        name = name.partition("$")[0]  # without how it orders the threads
         until = f", while those that have one are mostly in {holder}" if holder else ""
         text = (
             f"{name}: {waiter} waits for one of {counted(permits, 'permit')}, {lock.waiting:.1f} of"
@@ -149,7 +150,7 @@ def unknown(database: Database, program: Program, sampled: Running | None = None
     rows = database.rows(measures.labelled(WAITS, ("wait_ns DESC",), label="wait_site"))
     wait_ns = sum(row["wait_ns"] for row in rows)
     whole = program.sum(*STATES) - program.sum("join", "accept")
-    if wait_ns < max(LEAST_SHARE * whole, LEAST_NS):
+    if wait_ns < max(LEAST_SHARE * whole, LEAST_NS, WAITING_LEAST * program.wall_ns):
         return []
     count = sum(row["waits"] for row in rows)
     function = busiest(sampled.of(rows[0]["process"]))[0] if sampled else ""

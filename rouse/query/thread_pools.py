@@ -85,7 +85,7 @@ class Found:
 
 
 def find(database: Database, program: Program) -> Found:
-    # What waits in the JVM for what, its functions do not tell: java_pools.py has Java's pools.
+    # The functions of a JVM do not tell its pools apart: java_pools.py has them.
     rows = [
         row
         for row in database.rows(measures.waits_and_wakes())

@@ -68,6 +68,7 @@ MOSTLY = 0.5
 NEAR = 3  # calls between a function that holds a lock and its wait
 SYNC = "sync"
 IO_KINDS = ("read", "write", SYNC, "connect", "poll", "set", "epoll", "message")
+WAITS_INSIDE = ("sleep", *IO_KINDS)
 SATURATED = 0.9  # a lock that is held for more of the time is not free when a request comes
 WOKEN_OFTEN = 3.0  # times for each wait for a lock, from which on the verdict says it
 HERD_LEAST, HERD_SHARE = 100, 0.4  # useless wake-ups per s of the run, and their part of all
@@ -80,6 +81,7 @@ IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
 QUEUED_LEAST = 0.05
 UNEXPLAINED, UNEXPLAINED_LEAST = "unexplained", 0.05
 DELIVERY_LEAST = 0.02
+WITH_MUTEX = ("condition", "mutex")  # waits that end with a mutex
 DELIVERY_MOST_NS = 100_000  # of a wake-up, until the kernel's scheduler has it
 SLEPT = "in system calls that rouse does not see, such as those of libc's own locks"
 OTHERWISE = "rouse run --kernel and sudo rouse watch PID show in which"
@@ -205,7 +207,8 @@ def slept_on(program: Program) -> float:
     known = [row for row in program.threads if row.get("queue_most_ns") is not None]
     queue_ns, waits = (sum(row[name] for row in known) for name in ("queue_most_ns", "waits"))
     woken_ns = program.sum("lat", rows=known)
-    return float(max(woken_ns - queue_ns - DELIVERY_MOST_NS * waits, 0))
+    for_locks = sum(row["late_ns"] for row in program.wakes if row["kind"] in WITH_MUTEX)
+    return float(max(min(woken_ns - queue_ns - DELIVERY_MOST_NS * waits, for_locks), 0))
 
 
 def delivery(program: Program) -> tuple[int | None, int | None]:
@@ -285,10 +288,13 @@ def load_of(row: Row, program: Program) -> gain.Load:
     )
 
 
-def inside(database: Database, side: Row, kinds: Sequence[str]) -> str:
-    """The place of the longest waits of these kinds in the function that holds the lock, or ''."""
+def longest_inside(database: Database, side: Row, kinds: Sequence[str]) -> tuple[str, int]:
+    """The place of the longest waits of these kinds in the function that holds the lock, or ''.
+
+    And how long they were, with those before and after the lock.
+    """
     rows = database.rows(f"""
-SELECT MAX(s.label) AS label FROM wakes w
+SELECT MAX(s.label) AS label, SUM(w.wait_ns) AS wait_ns FROM wakes w
 JOIN sites s ON s.process = w.process AND s.site = w.wait_site
 JOIN sites h ON h.process = w.process AND h.frame = 0 AND (
     h."function" = s."function" OR s.within LIKE '%' || h."function" || '%'
@@ -297,7 +303,7 @@ WHERE h.process = {quoted(side["process"])} AND h.site = {quoted(side["holder_si
     AND w.kind IN ({texts(kinds)}) AND s.frame <= {NEAR}
 GROUP BY w.wait_site ORDER BY SUM(w.wait_ns) DESC LIMIT 1
 """)
-    return rows[0]["label"] or "" if rows else ""
+    return (rows[0]["label"] or "", rows[0]["wait_ns"]) if rows else ("", 0)
 
 
 def woken_often(row: Row, program: Program) -> str:
@@ -318,6 +324,7 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
         return None
     key = key_of(row)
     sides = [side for side in program.sides if key_of(side) == key]
+    longest = max(sides, key=lambda side: side["wait_ns"], default=None)
     waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
     name = lock_name(row)
     role = rwlocks.role_at(database, row, holder) if row["kind"] in rwlocks.KINDS else ""
@@ -331,11 +338,15 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
         most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
         if most < LEAST_GAIN:
             return None
+        kind, does = HOT_LOCK, ""
+        at, wait_ns = longest_inside(database, longest, WAITS_INSIDE) if longest else ("", 0)
+        if wait_ns > MOSTLY * phase_of(row, program):
+            kind, does = UNDER_LOCK, f", which waits {duration(wait_ns)} in all at {at} meanwhile"
         text = (
-            f"{name}: {waits}. How long the lock is held was not recorded. Without these waits"
-            f" at most {most:.2f}x, about {expected:.2f}x the throughput [{HOT_LOCK}]"
+            f"{name}: {waits}{does}. How long the lock is held was not recorded. Without these"
+            f" waits at most {most:.2f}x, about {expected:.2f}x the throughput [{kind}]"
         )
-        return Finding(HOT_LOCK, name, waiter, holder, row["wait_ns"], most, expected, text)
+        return Finding(kind, name, waiter, holder, row["wait_ns"], most, expected, text)
     busy = min(own.held_ns / load.wall_ns, 1.0)
     if row["inside_lck_ns"] > MOSTLY * row["hold_ns"] and busy < MOSTLY:
         return None  # its holders wait for another lock, which is to blame
@@ -346,11 +357,12 @@ def lock_finding(row: Row, program: Program, database: Database) -> Finding | No
     does, is_on_disk = "", False
     if kind == UNDER_LOCK:
         is_asleep = row["inside_sleep_ns"] > row["inside_io_ns"]
-        longest = max(sides, key=lambda side: side["wait_ns"], default=None)
-        at = longest and inside(database, longest, ("sleep",) if is_asleep else IO_KINDS)
+        kinds = ("sleep",) if is_asleep else IO_KINDS
+        at = longest_inside(database, longest, kinds)[0] if longest else ""
         does = f", while its holder {'sleeps' if is_asleep else 'waits for I/O'}"
         does += f" at {at}" if at else ""
-        is_on_disk = bool(at and longest and at == inside(database, longest, (SYNC,)))
+        on_disk = longest_inside(database, longest, (SYNC,))[0] if longest else ""
+        is_on_disk = bool(at) and at == on_disk
     error = 2 * math.sqrt(row["hold_variance"]) / load.wall_ns
     is_known = error < ERROR_MOST
     around = f" ± {100 * error:.0f}" if error >= LEAST_ERROR else ""

@@ -365,13 +365,11 @@ def decode_line(ran: Ran, line: str) -> None:
         ran.python.append(PythonRun(int(pid), int(count), names, bool(is_of_all)))
     elif kind == "java":
         pid, lock, is_monitor, waiter, holder, *sums = words
-        count, threads, most, dumps = map(int, sums)
-        if min(count, threads, most, dumps) < 1:
+        count, threads, most, dumps, permits = map(int, sums)
+        if min(count, threads, most, dumps) < 1 or permits < 0:
             raise ValueError(line)
-        places = (str(waiter), str(holder))
-        ran.java.append(
-            JavaWaits(int(pid), str(lock), bool(is_monitor), *places, count, threads, most, dumps)
-        )
+        places, numbers = (str(waiter), str(holder)), (count, threads, most, dumps, permits)
+        ran.java.append(JavaWaits(int(pid), str(lock), bool(is_monitor), *places, *numbers))
     elif kind == "java_pool":
         pid, waiter, worker, *sums = words
         waiting, busy, queued, dumps = map(int, sums)

@@ -158,7 +158,7 @@ FROM (
 
 
 def to_a_processor(is_user: str, queueless: str) -> str:
-    """Return three columns: the way to a processor, its part in the kernel's run queue, and at most.
+    """Return three columns: the way to a processor, its part in the run queue, and that at most.
 
     The first two are null unless both are known. The run queue's sum also has what followed other
     sleeps: those in calls that rouse does not see, and those after which a thread found nothing to

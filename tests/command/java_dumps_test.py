@@ -87,6 +87,21 @@ Full thread dump OpenJDK 64-Bit Server VM (17.0.9+9 mixed mode):
 
 "GC Thread#0" os_prio=0 cpu=1.0ms elapsed=3.1s tid=0x00007f nid=0x15 runnable
 """
+SEMAPHORE = """\
+"web" #{number} prio=5 os_prio=0 tid=0x00007f nid={number} waiting on condition  [0x00007f]
+\tat jdk.internal.misc.Unsafe.park(java.base@17.0.9/Native Method)
+\t- parking to wait for  <0x00000007aa> (a java.util.concurrent.Semaphore$NonfairSync)
+\tat java.util.concurrent.Semaphore.acquire(java.base@17.0.9/Semaphore.java:318)
+\tat Shop.select(Shop.java:70)
+
+"""
+PASSED = """\
+"web" #{number} prio=5 os_prio=0 tid=0x00007f nid={number} waiting on condition  [0x00007f]
+\tat java.lang.Thread.sleep(java.base@17.0.9/Native Method)
+\tat Shop.query(Shop.java:65)
+\tat Shop.select(Shop.java:72)
+
+"""
 SLEEPING = """\
 class Sleeping {
     public static void main(String[] words) throws Exception {
@@ -130,6 +145,25 @@ class Dumps(unittest.TestCase):
                 *("Shop.book Shop.java:11", "Shop.store Shop.java:9"),
             ),
         )
+
+    def with_semaphore(self, *passed: int) -> list[java_dumps.JavaWaits]:
+        """The waits for a semaphore of six threads, of which so many had passed it in each dump."""
+        process = Process(9, 9)
+        for count in passed:
+            made = [(PASSED if n < count else SEMAPHORE).format(number=n + 40) for n in range(6)]
+            process.add("".join(made))
+        return process.waits()
+
+    def test_a_semaphore_that_the_same_number_of_threads_pass_is_a_pool(self) -> None:
+        (waits,) = self.with_semaphore(2, 2, 1, 2, 2)
+        self.assertEqual((waits.permits, waits.count, waits.threads, waits.most), (2, 21, 5, 5))
+        self.assertEqual(
+            (waits.waiter, waits.holder), ("Shop.select Shop.java:70", "Shop.query Shop.java:65")
+        )
+
+    def test_a_semaphore_of_threads_that_wait_for_work_is_no_pool(self) -> None:
+        self.assertEqual(self.with_semaphore(0, 0, 0, 0), [])
+        self.assertEqual(self.with_semaphore(1, 3, 0, 2, 4), [])
 
     def test_threads_of_executors_and_those_that_wait_for_them(self) -> None:
         process = Process(9, 9)

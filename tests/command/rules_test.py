@@ -225,11 +225,15 @@ class Straggler(unittest.TestCase):
     GROUP: ClassVar = {"name": "part", "threads": 4, "wall_ns": 1600 * MS, "io": 1600 * MS}
     JOIN: ClassVar = {"kind": "join", "wait_site": "0x4020", "wake_site": "0x0", "useful": 1}
 
-    def barrier(self, **ms: int) -> list[Finding]:
+    def barrier(self, queue_ms: int = 0, **ms: int) -> list[Finding]:
+        """Of four threads that were in these states, and so long in the run queue."""
         row = {"kind": "barrier", "wait_site": "0x4010", "wake_site": "0x4010", "object": 5}
         wait_ns = 4 * ms["join"] * MS
         wakes = [{**row, "object_name": "step_done", "useful": 300, "wait_ns": wait_ns}]
-        return found(threads=threads(4, **ms), sites=self.SITES, wakes=wakes)
+        states = {name: 4 * value * MS for name, value in ms.items()}
+        group = {"name": "part", "threads": 4, "wall_ns": sum(states.values()), "waits": 1200}
+        group |= {"cpu_ns": 0, "run_queue_ns": 4 * queue_ms * MS, **states}
+        return found(threads=[], groups=[group], sites=self.SITES, wakes=wakes)
 
     def joined(self, longest_ms: int, **group: Any) -> list[Finding]:
         wakes = [{**self.JOIN, "wait_ns": longest_ms * MS, "wait_most_ns": longest_ms * MS}]
@@ -244,7 +248,11 @@ class Straggler(unittest.TestCase):
         self.assertAlmostEqual(late.gain or 0, 1000 / 600, places=2)
 
     def test_threads_that_arrive_late_because_they_were_queued(self) -> None:
-        self.assertEqual(self.barrier(io=500, lat=100, join=400), [])
+        self.assertEqual(self.barrier(io=500, lat=100, join=400, queue_ms=100), [])
+
+    def test_threads_whose_wake_ups_take_long_are_not_late_for_the_barrier(self) -> None:
+        (late,) = self.barrier(io=500, lat=100, join=400)
+        self.assertEqual(late.kind, stragglers.STRAGGLER)
 
     def test_threads_that_arrive_nearly_together(self) -> None:
         self.assertEqual(self.barrier(io=950, join=50), [])

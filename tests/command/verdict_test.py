@@ -168,12 +168,12 @@ class Rules(unittest.TestCase):
         self.assertEqual(found.findings, [])
         self.assertTrue(found.summary)
 
-    def summary(self, wakes: list[Any], **states: int) -> str:
+    def summary(self, wakes: list[Any], sites: list[Any] | None = None, **states: int) -> str:
         """The summary of a thread that was in these states, in ms, for 1 s."""
         thread = {"thread_id": 1, "name": "one", "wall_ns": S, "waits": 1, "usr": 10 * MS}
         thread |= {name: ms * MS for name, ms in states.items()}
         process = {**PROCESSES[0], "cpu_ns": thread["usr"]}
-        more = {"groups": [], "workers": [], "processes": [process]}
+        more = {"groups": [], "workers": [], "processes": [process], "sites": sites or []}
         return made(locks=[], wakes=wakes, threads=[thread], **more).summary
 
     def test_a_thread_without_work_is_not_the_longest_wait(self) -> None:
@@ -181,7 +181,11 @@ class Rules(unittest.TestCase):
         idle |= {"wait_ns": 800 * MS}
         disk = {"kind": "write", "wait_site": "0x30", "useful": 90, "wait_ns": 100 * MS}
         said = self.summary([idle, disk], cond=800, io=100)
-        self.assertEqual(said, "Nothing is contended: threads wait mostly for I/O")
+        self.assertEqual(
+            said,
+            "Nothing is contended: threads wait mostly for I/O, 100 ms of it in write at 0x30,"
+            " 90 times, 1.11 ms each",
+        )
         said = self.summary([idle | {"wait_ns": 990 * MS}], cond=990)
         self.assertEqual(said, "Nothing is contended: threads wait for work")
         said = self.summary([idle | {"useful": 3000}], cond=800, io=100)
@@ -196,6 +200,40 @@ class Rules(unittest.TestCase):
         self.assertEqual(said, "Nothing is contended: threads wait for clients")
         said = self.summary([idle | {"useful": 3000, "wake_site": "0x0"}], cond=800, io=100)
         self.assertEqual(said, "Nothing is contended: threads wait mostly for conditions")
+
+    def test_a_join_of_threads_that_wait_themselves_is_not_the_longest_wait(self) -> None:
+        row = {"kind": "sleep", "wait_site": "0x30", "timeout": 400, "wait_ns": 300 * MS}
+        said = self.summary([row], join=600, sleep=300)
+        self.assertEqual(
+            said,
+            "Nothing is contended: threads wait mostly for timers, 300 ms of it in sleep at 0x30,"
+            " 400 times, 750 µs each. If it looks for an event between two sleeps, a condition"
+            " variable or a semaphore would wake it at once",
+        )
+        seldom = self.summary([row | {"timeout": 3}], join=600, sleep=300)
+        self.assertIn("3 times, 100 ms each", seldom)
+        self.assertNotIn("event", seldom)
+        self.assertIn("mostly for joins", self.summary([row], join=990, sleep=10))
+
+    def test_the_work_of_the_thread_that_others_wait_for_is_named(self) -> None:
+        wait = {"kind": "condition", "wait_site": "0x10", "wake_site": "0x20", "useful": 3000}
+        wait |= {"wait_ns": 800 * MS}
+        sleep = {"kind": "sleep", "wait_site": "0x30", "timeout": 90, "wait_ns": 100 * MS}
+        sites = [
+            *site(0x10, "player+0x1"),
+            *site(0x20, "advance_world+0x9"),
+            *site(0x30, "advance_world+0x17"),
+        ]
+        said = self.summary([wait, sleep], sites, cond=800, sleep=100)
+        self.assertIn("until advance_world+0x9, which sleeps 100 ms at advance_world+0x17", said)
+        back = {"kind": "futex", "wait_site": "0x20", "wake_site": "0x10", "useful": 900}
+        said = self.summary([wait, back | {"wait_ns": 90 * MS}], sites, cond=890)
+        self.assertIn("until advance_world+0x9, which waits 90.0 ms for it in turn", said)
+
+    def test_threads_that_compute_meanwhile_are_named(self) -> None:
+        read = {"kind": "read", "wait_site": "0x30", "useful": 900, "wait_ns": 1000 * MS}
+        said = self.summary([read], io=1000, usr=1000)
+        self.assertIn("Meanwhile threads compute, on 1.0 of", said)
 
     def test_threads_that_are_queued_longer_than_they_run_lack_processors(self) -> None:
         said = self.summary([], usr=100, lat=300, io=600)
