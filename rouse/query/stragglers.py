@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from rouse.query import gain, measures
 from rouse.query.demand import least_ran, load_without
 from rouse.query.finding import LEAST_NS, Finding, Row
 from rouse.query.program import Program
-from rouse.query.ran import Running, busiest, busiest_thread
+from rouse.query.ran import TELLING, Running, busiest, busiest_thread
 from rouse.query.specs import address
 from rouse.tables.engine import Database
 from rouse.tables.views import quoted, texts
@@ -20,6 +21,7 @@ ROWS_MOST = 100  # of waits, the longest first
 LEAST_GAIN = 1.1  # some always arrive later than others
 BARRIER_LEAST = 10  # waits
 QUEUED_MOST = 0.5  # of the time waited
+LONGER = 2.0  # times as long as the others on average runs the thread that has more work
 # Threads that are joined, and how much shorter than the longest the others are.
 THREADS_LEAST, THREADS_MOST = 3, 256
 SHORT_LEAST, SHORT_MOST = 0.05, 0.5
@@ -73,6 +75,16 @@ def queued_for(process: str, program: Program, states: Sequence[str]) -> float:
     return float(queued * max(threads - 1, 0))
 
 
+def runs_longest(process: str, sampled: Running | None) -> bool:
+    """Whether one thread of a process runs for much longer than the others do on average."""
+    counts: Counter[int] = Counter()
+    for stack in sampled.of(process) if sampled else []:
+        counts[stack.tid] += stack.samples
+    (_, most), *others = counts.most_common() or [(0, 0)]
+    rest = sum(count for _, count in others)
+    return counts.total() >= TELLING and most * len(others) >= LONGER * rest > 0
+
+
 def work_of(
     database: Database, process: str, sampled: Running | None, thread: str | None = None
 ) -> tuple[str, str]:
@@ -114,7 +126,8 @@ def barriers(
         most, expected = gain.bound(load, []), gain.estimate(load, [])
         if wait_ns < LEAST_NS or count < BARRIER_LEAST or expected < LEAST_GAIN:
             continue
-        if queued_for(process, program, states) > QUEUED_MOST * wait_ns:
+        is_queued = queued_for(process, program, states) > QUEUED_MOST * wait_ns
+        if is_queued and not runs_longest(process, sampled):
             continue
         name = first["object_name"] or (
             address(first["object"]) if first["object"] else "a barrier"

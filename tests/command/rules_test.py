@@ -37,7 +37,7 @@ from rouse.query import (
     verdict,
 )
 from rouse.query.finding import Finding
-from rouse.query.ran import PythonStack
+from rouse.query.ran import PythonStack, Running, Stack
 from rouse.tables import engine
 from rouse.tables.schemas import PRELOAD
 from rouse.tables.views import CLIENTS
@@ -249,6 +249,16 @@ class Straggler(unittest.TestCase):
 
     def test_threads_that_arrive_late_because_they_were_queued(self) -> None:
         self.assertEqual(self.barrier(io=500, lat=100, join=400, queue_ms=100), [])
+
+    def test_one_thread_of_several_runs_longest(self) -> None:
+        for samples, is_one in (((60, 9, 8, 9), True), ((30, 22, 24, 20), False), ((12, 1), False)):
+            stacks = [
+                Stack("p", "part", tid, count, count * 1e7, (), is_in_kernel=False)
+                for tid, count in enumerate(samples)
+            ]
+            self.assertIs(stragglers.runs_longest("p", Running(1, stacks)), is_one, samples)
+        self.assertFalse(stragglers.runs_longest("p", Running(1)))
+        self.assertFalse(stragglers.runs_longest("p", None))
 
     def test_threads_whose_wake_ups_take_long_are_not_late_for_the_barrier(self) -> None:
         (late,) = self.barrier(io=500, lat=100, join=400)
