@@ -36,6 +36,17 @@ ENDS = {
     LAST_SEEN: "it ended without closing its recording; it was last seen alive at {}, and times go"
     " up to then",
 }
+# The same of several processes: the time is that of the last one.
+ENDS_OF_SEVERAL = {
+    CONFINED: "they asked for seccomp, the last one at {}: what came after is not recorded,"
+    " nor what they forked then",
+    LAST_EVENT: "they ended without closing their recordings, of which the last event was at {}:"
+    " waits under way are counted up to the last event of each, and shares of threads that"
+    " waited are not known (-)",
+    LAST_SEEN: "they ended without closing their recordings; the last one was last seen alive"
+    " at {}, and the times of each go up to then",
+}
+PIDS_SHOWN = 3
 FRESH_NS = 10_000_000_000  # an older recording does not show whether its process runs now
 LOST = {
     "lost_chunks": "kinds of entries that are full",
@@ -146,8 +157,22 @@ def end_of(row: Row) -> str:
 
 
 def ends(processes: Sequence[Row]) -> list[str]:
-    """Return a note for each process that did not end in the usual way."""
-    return [f"process {row['pid']}: {end_of(row)}" for row in processes if row["end"] in ENDS]
+    """Return a note for the processes that did not end in the usual way, by how they ended."""
+    groups: dict[str, list[Row]] = {}
+    for row in processes:
+        if row["end"] in ENDS:
+            groups.setdefault(row["end"], []).append(row)
+    return [
+        f"process {rows[0]['pid']}: {end_of(rows[0])}" if len(rows) == 1 else several(end, rows)
+        for end, rows in groups.items()
+    ]
+
+
+def several(end: str, rows: Sequence[Row]) -> str:
+    pids = ", ".join(str(row["pid"]) for row in rows[:PIDS_SHOWN])
+    more = ", ..." if len(rows) > PIDS_SHOWN else ""
+    last = max(row["taken_unix_ns"] for row in rows)
+    return f"{len(rows):,} processes ({pids}{more}): {ENDS_OF_SEVERAL[end].format(moment(last))}"
 
 
 def facts(database: Database, source: str) -> list[tuple[str, str]]:

@@ -20,12 +20,13 @@ from interposed import LIBRARY
 from known_tables import MS, PROCESSES, WAKES, Row, orders, site
 from rich.cells import cell_len
 
-from rouse.query import screen, verdict
+from rouse.query import facts, screen, verdict
 from rouse.query.finding import Finding
 from rouse.query.sections import Section
 from rouse.query.specs import PLANS
 from rouse.render import report, terminal
 from rouse.tables import parquet
+from rouse.tables.schemas import LAST_SEEN
 
 LINES, WIDE = 25, 80
 VERDICT_LINES = 8
@@ -103,6 +104,13 @@ class Tables(Case):
     def test_what_was_lost_is_said(self) -> None:
         text = self.screen(processes=[{**PROCESSES[0], "lost_wakes": 7}])
         self.assertIn("note: 7 wake-ups did not fit into the recording", text)
+
+    def test_processes_that_ended_without_a_word_have_one_note(self) -> None:
+        rows = [{"pid": n, "end": LAST_SEEN, "taken_unix_ns": n * 1000 * MS} for n in range(42, 46)]
+        (note,) = facts.ends(rows)
+        self.assertRegex(note, r"^4 processes \(42, 43, 44, \.\.\.\): they ended without closing")
+        (note,) = facts.ends([{"pid": 7, "end": ""}, rows[2]])
+        self.assertRegex(note, r"^process 44: it ended without closing its recording;")
 
     def test_full_has_every_table(self) -> None:
         parquet.write(orders(), self.folder / "tables")
