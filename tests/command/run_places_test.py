@@ -104,7 +104,8 @@ class Places(unittest.TestCase):
         source.write_text(ONE_FUNCTION)
         subprocess.run(["cc", "-g", "-O1", "-pthread", "-o", program, source], check=True)
         text = self.run_it("--", program)
-        rows = [re.split(r"  +", row) for row in text.splitlines() if " await_event one.c:" in row]
+        lines = re.findall(r"(?m)^ *([\d.]+ .* await_event one\.c:.*)$", text)
+        rows = [re.split(r"  +", row) for row in lines]
         named = {row[4].partition(" from ")[2].partition(" ")[0]: row[1] for row in rows}
         named.pop("", None)  # look() waits too briefly for a row of its own
         self.assertEqual(named, {"lock_row": "20", "read_query": "20"}, text)
