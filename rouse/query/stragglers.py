@@ -21,6 +21,7 @@ ROWS_MOST = 100  # of waits, the longest first
 LEAST_GAIN = 1.1  # some always arrive later than others
 BARRIER_LEAST = 10  # waits
 QUEUED_MOST = 0.5  # of the time waited
+MOSTLY = 0.5  # of the elapsed time
 LONGER = 2.0  # times as long as the others on average runs the thread that has more work
 # Threads that are joined, and how much shorter than the longest the others are.
 THREADS_LEAST, THREADS_MOST = 3, 256
@@ -59,11 +60,12 @@ def find(
     return found
 
 
-def queued_for(process: str, program: Program, states: Sequence[str]) -> float:
+def queued_for(process: str, program: Program, states: Sequence[str], count: int) -> float:
     """Return how long threads at barriers may have waited for others that had no processor.
 
-    A thread that is queued for 1 ns may delay each of the others by as much. The delivery of a
-    wake-up, which comes after the wait, counts only if it is not known apart.
+    A thread that is queued for 1 ns may delay each of the others by as much. Wake-ups that take
+    long make it late for a barrier if they end other waits than the count at barriers: as much of
+    all their time as those have of all waits.
     """
     rows = [
         row
@@ -71,18 +73,27 @@ def queued_for(process: str, program: Program, states: Sequence[str]) -> float:
         if row.get("process") == process and program.sum(*states, rows=[row])
     ]
     threads: int = sum(row["threads"] for row in rows)
-    queued = sum((row["lat"] if row["queue_ns"] is None else row["queue_ns"]) or 0 for row in rows)
-    return float(queued * max(threads - 1, 0))
+    woken_ns = program.sum("lat", rows=rows)
+    queue_ns = sum(
+        (row["lat"] if row["queue_ns"] is None else row["queue_ns"]) or 0 for row in rows
+    )
+    waits = sum(row["waits"] for row in rows)
+    at_barriers = max(woken_ns - queue_ns, 0) * min(count / max(waits, 1), 1.0)
+    return float((woken_ns - at_barriers) * max(threads - 1, 0))
 
 
-def runs_longest(process: str, sampled: Running | None) -> bool:
-    """Whether one thread of a process runs for much longer than the others do on average."""
+def runs_longest(process: str, program: Program, sampled: Running | None) -> bool:
+    """Whether one thread of a process runs most of the time, and much longer than the others do."""
     counts: Counter[int] = Counter()
+    ran_ns: Counter[int] = Counter()
     for stack in sampled.of(process) if sampled else []:
         counts[stack.tid] += stack.samples
-    (_, most), *others = counts.most_common() or [(0, 0)]
-    rest = sum(count for _, count in others)
-    return counts.total() >= TELLING and most * len(others) >= LONGER * rest > 0
+        ran_ns[stack.tid] += round(stack.ns)
+    if counts.total() < TELLING:
+        return False
+    ((_, longest), *others) = ran_ns.most_common()
+    rest = sum(ns for _, ns in others)
+    return longest >= MOSTLY * program.wall_ns and longest * len(others) >= LONGER * rest > 0
 
 
 def work_of(
@@ -115,8 +126,10 @@ def barriers(
 ) -> list[Finding]:
     """The waits at each barrier, for the thread that arrives last because it has more work."""
     sites: dict[tuple[str, str], list[Row]] = {}
+    counts: Counter[str] = Counter()
     for row in rows:
         sites.setdefault((row["process"], row["wait_site"]), []).append(row)
+        counts[row["process"]] += row["count"]
     found = []
     for (process, _), some in sites.items():
         first = max(some, key=lambda row: row["wait_ns"])
@@ -126,8 +139,9 @@ def barriers(
         most, expected = gain.bound(load, []), gain.estimate(load, [])
         if wait_ns < LEAST_NS or count < BARRIER_LEAST or expected < LEAST_GAIN:
             continue
-        is_queued = queued_for(process, program, states) > QUEUED_MOST * wait_ns
-        if is_queued and not runs_longest(process, sampled):
+        queued_ns = queued_for(process, program, states, counts[process])
+        is_queued = queued_ns > QUEUED_MOST * wait_ns
+        if is_queued and not runs_longest(process, program, sampled):
             continue
         name = first["object_name"] or (
             address(first["object"]) if first["object"] else "a barrier"

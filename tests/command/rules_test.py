@@ -37,6 +37,7 @@ from rouse.query import (
     verdict,
 )
 from rouse.query.finding import Finding
+from rouse.query.program import Program
 from rouse.query.ran import PythonStack, Running, Stack
 from rouse.tables import engine
 from rouse.tables.schemas import PRELOAD
@@ -225,13 +226,16 @@ class Straggler(unittest.TestCase):
     GROUP: ClassVar = {"name": "part", "threads": 4, "wall_ns": 1600 * MS, "io": 1600 * MS}
     JOIN: ClassVar = {"kind": "join", "wait_site": "0x4020", "wake_site": "0x0", "useful": 1}
 
-    def barrier(self, queue_ms: int = 0, **ms: int) -> list[Finding]:
-        """Of four threads that were in these states, and so long in the run queue."""
+    def barrier(self, queue_ms: int = 0, waits: int = 300, **ms: int) -> list[Finding]:
+        """Of four threads that were in these states, and so long in the run queue.
+
+        They waited 300 times at the barrier, and so often in all.
+        """
         row = {"kind": "barrier", "wait_site": "0x4010", "wake_site": "0x4010", "object": 5}
         wait_ns = 4 * ms["join"] * MS
         wakes = [{**row, "object_name": "step_done", "useful": 300, "wait_ns": wait_ns}]
         states = {name: 4 * value * MS for name, value in ms.items()}
-        group = {"name": "part", "threads": 4, "wall_ns": sum(states.values()), "waits": 1200}
+        group = {"name": "part", "threads": 4, "wall_ns": sum(states.values()), "waits": waits}
         group |= {"cpu_ns": 0, "run_queue_ns": 4 * queue_ms * MS, **states}
         return found(threads=[], groups=[group], sites=self.SITES, wakes=wakes)
 
@@ -251,18 +255,25 @@ class Straggler(unittest.TestCase):
         self.assertEqual(self.barrier(io=500, lat=100, join=400, queue_ms=100), [])
 
     def test_one_thread_of_several_runs_longest(self) -> None:
-        for samples, is_one in (((60, 9, 8, 9), True), ((30, 22, 24, 20), False), ((12, 1), False)):
+        program = Program([], [], [], [], [], 0, 0, S, 4, 0.0, 0.0, 0.0)
+        cases = (
+            *(((60, 9, 8, 9), True), ((30, 22, 24, 20), False), ((60, 55, 52, 50), False)),
+            *(((12, 1), False), ((40, 2, 2), False)),
+        )
+        for samples, is_one in cases:
             stacks = [
-                Stack("p", "part", tid, count, count * 1e7, (), is_in_kernel=False)
+                Stack("p", "part", tid, count, count * 10.0 * MS, (), is_in_kernel=False)
                 for tid, count in enumerate(samples)
             ]
-            self.assertIs(stragglers.runs_longest("p", Running(1, stacks)), is_one, samples)
-        self.assertFalse(stragglers.runs_longest("p", Running(1)))
-        self.assertFalse(stragglers.runs_longest("p", None))
+            running = Running(1, stacks)
+            self.assertIs(stragglers.runs_longest("p", program, running), is_one, samples)
+        for nothing in (Running(1), None):
+            self.assertFalse(stragglers.runs_longest("p", program, nothing))
 
     def test_threads_whose_wake_ups_take_long_are_not_late_for_the_barrier(self) -> None:
         (late,) = self.barrier(io=500, lat=100, join=400)
         self.assertEqual(late.kind, stragglers.STRAGGLER)
+        self.assertEqual(self.barrier(io=500, lat=100, join=400, waits=1200), [])
 
     def test_threads_that_arrive_nearly_together(self) -> None:
         self.assertEqual(self.barrier(io=950, join=50), [])

@@ -106,8 +106,9 @@ class HotLock(Case):
         waits = total["wakes"] + total["lock_waits"]
         queued = verdict["time"]["queued"] * verdict["thread_ns"]
         self.assertLessEqual(queued, 1.1 * int(done.stdout) + waits * DELIVERY_NS + 5 * MS)
-        # Four of five threads wait while one works.
-        self.assertGreaterEqual(verdict["time"]["locks"], 0.4, verdict["time"])
+        # Four of five threads wait while one works, or for a processor beside other programs.
+        waited = verdict["time"]["locks"] + verdict["time"]["queued"]
+        self.assertGreaterEqual(waited, 0.5, verdict["time"])
 
     def test_no_sleeper_is_forgotten(self) -> None:
         """A thread that was woken leaves the wake-up of the next sleeper to its own unlock."""
