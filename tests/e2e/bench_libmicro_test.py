@@ -136,6 +136,13 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def later_children(pid: int) -> set[int]:
+    """Wait for children of a process that it does not have yet."""
+    before = children(pid)
+    wait_until(lambda: bool(children(pid) - before), "no other process")
+    return children(pid) - before
+
+
 def wait_for_processes(pid: int, count: int) -> set[int]:
     """Wait until a run's forked processes have threads, so that they end with it."""
 
@@ -241,10 +248,9 @@ class Suite(unittest.TestCase):
             text = ""
             for line in process.stdout:
                 text += line
-                # A child may be one that is about to end, so one of several is killed in its run.
+                # The child of this line may be about to end: the one of a later line is killed.
                 if line.startswith(("cascade_", "poll", "select")) and "signal 9" not in text:
-                    wait_until(lambda: bool(children(process.pid)), "no process of a case")
-                    for pid in children(process.pid):
+                    for pid in later_children(process.pid):
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
             self.assertEqual(process.wait(SLOW_S), 1, text)
