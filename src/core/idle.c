@@ -43,10 +43,6 @@
 
 #define SEARCH_ROUNDS 16
 #define SEARCH_PAUSES 32
-#define LINGER_NS 2000
-#define LINGER_PAUSES 16
-#define LINGER_MISSES 16 /* without success, until only every LINGER_RETRY-th chance is taken */
-#define LINGER_RETRY 32
 
 static void count_locked(struct rouse_cluster *cluster, uint32_t idle_count)
 {
@@ -299,29 +295,6 @@ static bool poll_brings_work(struct rsi_worker *w)
 }
 
 /*
- * Poll on for LINGER_NS before w joins the idle list, unless that found nothing lately. Joining costs a heavy fence, whose
- * interrupts stop the workers that run: several times LINGER_NS. Threads that send to each other through descriptors
- * often have an event in that time. Measured with 32 threads that poll 16 descriptors each: two of three lingers find work;
- * 1.3 to 1.5 times as many calls, each for 0.67 to 0.76 of the CPU time. In HTTP one in a hundred finds some. True: w has
- * work.
- */
-static bool linger(struct rsi_worker *w)
-{
-    if (w->linger_misses++ >= LINGER_MISSES && w->linger_misses % LINGER_RETRY != 0)
-        return false;
-    uint64_t end = rsi_now_ns() + LINGER_NS;
-    bool found;
-    do {
-        found = poll_brings_work(w) || rsi_worker_has_work(w) || steal_from_any(w);
-        for (unsigned i = 0; !found && i < LINGER_PAUSES; i++)
-            rsi_cpu_relax();
-    } while (!found && rsi_now_ns() < end && !is_timer_due(w));
-    if (found)
-        w->linger_misses = 0;
-    return found;
-}
-
-/*
  * Look for work while others run, until w's own next deadline. A search after one that found nothing is half as long. True:
  * w has some now.
  */
@@ -335,7 +308,7 @@ static bool search(struct rsi_worker *w)
             rsi_cpu_relax();
     }
     w->search_rounds = found ? SEARCH_ROUNDS : rounds > 1 ? rounds / 2 : 1;
-    return found || linger(w) || timers_run(w);
+    return found || timers_run(w);
 }
 
 /*

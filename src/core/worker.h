@@ -81,7 +81,6 @@ struct rsi_worker {
     /* idle.c */
     bool is_searching, is_watcher;
     uint32_t search_rounds; /* of the next search */
-    uint32_t linger_misses; /* chances to linger (idle.c) since it last found work */
     uint64_t watch_period_ns, watch_at_ns;
 
     /* sleep_lead.c */
