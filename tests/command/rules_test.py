@@ -267,8 +267,8 @@ class Straggler(unittest.TestCase):
             ]
             running = Running(1, stacks)
             self.assertIs(stragglers.runs_longest("p", program, running), is_one, samples)
-        for nothing in (Running(1), None):
-            self.assertFalse(stragglers.runs_longest("p", program, nothing))
+        for unsampled in (Running(1), None):
+            self.assertFalse(stragglers.runs_longest("p", program, unsampled))
 
     def test_threads_whose_wake_ups_take_long_are_not_late_for_the_barrier(self) -> None:
         (late,) = self.barrier(io=500, lat=100, join=400)
