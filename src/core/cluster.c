@@ -305,8 +305,11 @@ int rouse_cluster_worker_remove(struct rouse_cluster *cluster, int worker)
     int error = cluster ? rsi_runtime_try_start() : -EINVAL;
     if (error)
         return error;
-    struct rsi_worker *w = find_worker(cluster, worker);
-    error = w ? rsi_workers_remove(w) : -EINVAL;
+    struct rsi_worker *w;
+    do { /* another thread, such as the monitor, may have removed the last one meanwhile */
+        w = find_worker(cluster, worker);
+        error = w ? rsi_workers_remove(cluster, w) : -EINVAL;
+    } while (worker < 0 && w && error == -EINVAL);
     return error ? error : (int)w->index;
 }
 

@@ -64,7 +64,7 @@ static void *spares_main(void *unused)
         while ((state = rsi_load_acquire(&order.state)) == ORDER_NONE) /* pairs with carried_out */
             rsi_futex_wait(&order.state, ORDER_NONE, UINT64_MAX);
         order.error = state == ORDER_ADD      ? add()
-                      : state == ORDER_REMOVE ? rsi_workers_remove(order.worker)
+                      : state == ORDER_REMOVE ? rsi_workers_remove(order.cluster, order.worker)
                                               : relieve();
         rsi_store_release(&order.state, ORDER_NONE); /* pairs with carried_out */
         rsi_futex_wake(&order.state, 1);
@@ -104,8 +104,9 @@ int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask)
     return carried_out(ORDER_ADD);
 }
 
-int rsi_spares_remove(struct rsi_worker *spare)
+int rsi_spares_remove(struct rouse_cluster *cluster, struct rsi_worker *spare)
 {
+    order.cluster = cluster;
     order.worker = spare;
     return carried_out(ORDER_REMOVE);
 }

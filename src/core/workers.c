@@ -389,12 +389,13 @@ int rsi_workers_add(struct rouse_cluster *cluster, bool is_spare, struct rsi_wor
     return error;
 }
 
-int rsi_workers_remove(struct rsi_worker *w)
+/* Under the lock it is certain that w, found without it, has not been removed and reused elsewhere meanwhile. */
+int rsi_workers_remove(struct rouse_cluster *cluster, struct rsi_worker *w)
 {
     struct rouse_thread *queued = NULL;
     int error = 0;
     rsi_runtime_lock();
-    if (w->is_free || w->is_leaving)
+    if (w->is_free || w->is_leaving || list_of(w) != cluster)
         error = -EINVAL;
     else if (list_of(w)->staying_count == 1)
         error = -EBUSY;
