@@ -16,6 +16,7 @@ from rouse.text import UNKNOWN, duration
 LEAST_SHARE = 0.03  # of the threads' time, below which a wait is no finding
 LEAST_NS = 5_000_000
 LEAST_GAIN = 1.05
+SMALL_POOL = "small-pool"  # a kind that several rules find
 Row = dict[str, Any]
 
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rouse.query import measures
 from rouse.query.demand import least_ran
-from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding
+from rouse.query.finding import LEAST_NS, LEAST_SHARE, SMALL_POOL, Finding, Row
 from rouse.query.program import STATES, Program
 from rouse.query.ran import Running, busiest
 from rouse.sched.java_dumps import JavaWaits
 from rouse.tables.engine import Database
 from rouse.text import counted, duration
 
-MONITOR, LOCK, SMALL_POOL = "java-monitor", "java-lock", "small-pool"
+MONITOR, LOCK = "java-monitor", "java-lock"
 DUMPS_LEAST = 2
 WAITING_LEAST = 0.5  # threads on average
 OWN = 0.25  # of the CPU time, which the program's methods have at least
@@ -54,6 +55,14 @@ WHERE label LIKE '%PlatformMonitor::wait%' OR label LIKE 'Monitor::IWait%'
 def internal_sites(database: Database) -> set[tuple[str, str]]:
     """Return the processes and sites of waits that no code of the program makes."""
     return {(row["process"], row["site"]) for row in database.rows(INTERNAL)}
+
+
+def without_jvm(rows: Iterable[Row]) -> list[Row]:
+    """Leave out waits in functions of a JVM, which do not tell its pools and stages apart.
+
+    Dumps of its threads do: java_pools.py.
+    """
+    return [row for row in rows if not WAIT_FUNCTIONS.match(row["label"])]
 
 
 def sites(database: Database) -> set[tuple[str, str]]:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from rouse.query.finding import LEAST_GAIN, Finding
+from rouse.query.finding import LEAST_GAIN, SMALL_POOL, Finding
 from rouse.query.java_locks import DUMPS_LEAST, by_processors
-from rouse.query.pools import SMALL_POOL
 from rouse.query.program import Program
 from rouse.query.ran import Running
 from rouse.sched.java_dumps import JavaPool

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 from rouse.query import frames, gain, java_locks, measures
 from rouse.query.demand import load_without
-from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, SMALL_POOL, Finding, Row
 from rouse.query.program import STATES, Program
 from rouse.tables.engine import Database
 from rouse.tables.views import NOT_KNOWN
 from rouse.text import duration
 
-SMALL_POOL = "small-pool"
 ROWS_MOST = 200  # of wake-ups, the longest waits first
 LEAST_WAITS = 20
 LEAST_WAITERS = 0.5  # on average

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rouse.query import frames, measures
+from rouse.query import frames, java_locks, measures
 from rouse.query.demand import least_ran
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, Finding, Row
 from rouse.query.pools import WORK
@@ -75,7 +75,7 @@ def stages_of(rows: list[Row], known: frames.Known) -> list[Stage]:
 
 
 def find(database: Database, program: Program) -> Found:
-    rows = database.rows(measures.waits_and_wakes())
+    rows = java_locks.without_jvm(database.rows(measures.waits_and_wakes()))
     events = [row for row in rows if row["kind"] in EVENTS]
     found = Found([], set())
     if sum_of(events) < max(WAITED_LEAST * program.wall_ns, LEAST_NS):

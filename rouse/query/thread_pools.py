@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from rouse.query import frames, java_locks, measures
 from rouse.query.demand import least_ran
-from rouse.query.finding import LEAST_GAIN, LEAST_NS, Finding, Row
-from rouse.query.pools import SMALL_POOL
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, SMALL_POOL, Finding, Row
 from rouse.query.program import Program
 from rouse.tables.engine import Database
 from rouse.text import duration
@@ -85,12 +84,7 @@ class Found:
 
 
 def find(database: Database, program: Program) -> Found:
-    # The functions of a JVM do not tell its pools apart: java_pools.py has them.
-    rows = [
-        row
-        for row in database.rows(measures.waits_and_wakes())
-        if not java_locks.WAIT_FUNCTIONS.match(row["label"])
-    ]
+    rows = java_locks.without_jvm(database.rows(measures.waits_and_wakes()))
     events = [row for row in rows if row["kind"] in EVENTS]
     found = Found([], set())
     if sum_of(events) < max(QUEUED_LEAST * program.wall_ns, LEAST_NS):

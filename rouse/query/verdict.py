@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -192,19 +192,19 @@ def read(database: Database, busy_ns: int | None) -> Program:
 def division(program: Program) -> dict[str, float]:
     whole = program.sum(*STATES)
     time = {name: program.sum(*states) / whole if whole else 0.0 for name, states in PARTS}
-    asleep = slept_on(program) / whole if whole else 0.0
+    asleep = slept_on(program, program.threads) / whole if whole else 0.0
     return time | {"queued": time["queued"] - asleep, "locks": time["locks"] + asleep}
 
 
-def slept_on(program: Program) -> float:
-    """Return for how long threads slept for a mutex after the call that is taken for their wake-up.
+def slept_on(program: Program, threads: Iterable[Row]) -> float:
+    """Return for how long these slept for a mutex after the call that is taken for their wake-up.
 
     A thread that was woken, and is neither in the kernel's run queue nor on a processor for longer
     than a wake-up takes, sleeps. Threads that come out of a wait for a condition wait for its mutex
     inside of libc, where they are not seen: their time counts from the signal on, and an unlock may
     wake one of them instead of the thread that is taken for woken.
     """
-    known = [row for row in program.threads if row.get("queue_most_ns") is not None]
+    known = [row for row in threads if row.get("queue_most_ns") is not None]
     queue_ns, waits = (sum(row[name] for row in known) for name in ("queue_most_ns", "waits"))
     woken_ns = program.sum("lat", rows=known)
     for_locks = sum(row["late_ns"] for row in program.wakes if row["kind"] in WITH_MUTEX)
@@ -222,7 +222,7 @@ def delivery(program: Program) -> tuple[int | None, int | None]:
     to_run_ns, queue_ns = (sum(row[name] for row in known) for name in ("to_run_ns", "queue_ns"))
     if to_run_ns < MOSTLY * program.sum("lat") or not to_run_ns:
         return None, None
-    to_run_ns -= round(slept_on(program))
+    to_run_ns -= round(slept_on(program, known))
     return queue_ns, to_run_ns - queue_ns if to_run_ns >= queue_ns else None
 
 
@@ -501,7 +501,7 @@ def summary(
             what = f"threads wait for {CLIENTS if is_served else 'work'}"
         return f"Nothing is contended: {what}"
     delivered = delivery(program)[1] or 0
-    queued, ran = program.sum("lat") - delivered - slept_on(program), program.ran_ns
+    queued, ran = time["queued"] * all_ns - delivered, program.ran_ns
     if longest == "queued" and delivered > queued:
         return (
             f"Nothing is contended, but threads waited {duration(delivered)} for wake-ups to reach"
@@ -534,8 +534,8 @@ def summary(
         )
         if place.kind == "sleep" and place.count >= polling.RATE * program.wall_ns / 1e9:
             text += (
-                ". If it looks for an event between two sleeps, a condition variable or a"
-                " semaphore would wake it at once"
+                ". If that loop looks for an event, a condition variable or a semaphore would wake"
+                " the thread at once"
             )
     return text + meanwhile(program, sampled)
 

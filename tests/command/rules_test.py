@@ -25,7 +25,6 @@ from rouse.query import (
     loops,
     onions,
     polling,
-    pools,
     python_locks,
     rwlocks,
     shares,
@@ -36,7 +35,7 @@ from rouse.query import (
     timers,
     verdict,
 )
-from rouse.query.finding import Finding
+from rouse.query.finding import SMALL_POOL, Finding
 from rouse.query.program import Program
 from rouse.query.ran import PythonStack, Running, Stack
 from rouse.tables import engine
@@ -82,13 +81,13 @@ class SmallPool(unittest.TestCase):
 
     def test_function_that_takes_and_returns_has_a_pool(self) -> None:
         (pool,) = self.rows(self.wake())
-        self.assertEqual((pool.kind, pool.blame_ns), (pools.SMALL_POOL, 5600 * MS))
+        self.assertEqual((pool.kind, pool.blame_ns), (SMALL_POOL, 5600 * MS))
         self.assertEqual((pool.waiter, pool.holder), ("take+0x5", "serve"))
         self.assertAlmostEqual(pool.gain or 0, 1000 / 300, places=2)
 
     def test_semaphore_of_a_library_is_a_futex(self) -> None:
         (pool,) = self.rows(self.wake(kind="futex"))
-        self.assertEqual((pool.kind, pool.holder), (pools.SMALL_POOL, "serve"))
+        self.assertEqual((pool.kind, pool.holder), (SMALL_POOL, "serve"))
 
     def test_function_may_have_been_inlined(self) -> None:
         sites = [
@@ -111,7 +110,7 @@ class SmallPool(unittest.TestCase):
         """As std::counting_semaphore does. The function that has a thing sleeps with it."""
         sites = (*self.SITES, *site(0x2040, "query+0x1", "serve+0xd", "run+0x1"))
         sleep = {"kind": "sleep", "wait_site": "0x2040", "timeout": 250, "wait_ns": 2400 * MS}
-        for returned, kinds in ((250, [pools.SMALL_POOL]), (900, [stragglers.STRAGGLER])):
+        for returned, kinds in ((250, [SMALL_POOL]), (900, [stragglers.STRAGGLER])):
             wakes = [self.wake(kind="futex"), {**sleep, "timeout": returned}]
             every = found(
                 threads=self.THREADS,
@@ -355,7 +354,7 @@ class IdlePool(unittest.TestCase):
 
     def test_pool_whose_threads_are_all_busy_is_too_small(self) -> None:
         (pool,) = self.rows(160, 8000, 960)
-        self.assertEqual((pool.kind, pool.holder), (pools.SMALL_POOL, "print"))
+        self.assertEqual((pool.kind, pool.holder), (SMALL_POOL, "print"))
 
 
 class SmallThreadPool(unittest.TestCase):
@@ -395,7 +394,7 @@ class SmallThreadPool(unittest.TestCase):
 
     def test_requests_wait_for_threads_that_are_all_busy(self) -> None:
         (pool,) = self.rows(11000, 10)
-        self.assertEqual((pool.kind, pool.holder), (pools.SMALL_POOL, "serve"))
+        self.assertEqual((pool.kind, pool.holder), (SMALL_POOL, "serve"))
         self.assertEqual((pool.waiter, pool.blame_ns), ("get+0x1", 9100 * MS))
         self.assertAlmostEqual(pool.gain_most or 0, 11000 / 1900)
         self.assertAlmostEqual(pool.gain or 0, 11500 / 2400)
@@ -409,7 +408,7 @@ class SmallThreadPool(unittest.TestCase):
     def test_sleep_that_is_the_work_of_the_pool_is_no_polling(self) -> None:
         sleeps = {"repeated_sleeps": 900, "repeated_ns": 1900 * MS, "repeated_site": "0x6140"}
         served = {**self.SERVED, "kind": "sleep"}
-        for idle_ms, kinds in ((10, [pools.SMALL_POOL]), (900, [polling.POLLING])):
+        for idle_ms, kinds in ((10, [SMALL_POOL]), (900, [polling.POLLING])):
             every = self.rows(11000, idle_ms, served=served, workers=[sleeps])
             self.assertEqual([each.kind for each in every], kinds)
 

@@ -207,8 +207,8 @@ class Rules(unittest.TestCase):
         self.assertEqual(
             said,
             "Nothing is contended: threads wait mostly for timers, 300 ms of it in sleep at 0x30,"
-            " 400 times, 750 µs each. If it looks for an event between two sleeps, a condition"
-            " variable or a semaphore would wake it at once",
+            " 400 times, 750 µs each. If that loop looks for an event, a condition variable or a"
+            " semaphore would wake the thread at once",
         )
         seldom = self.summary([row | {"timeout": 3}], join=600, sleep=300)
         self.assertIn("3 times, 100 ms each", seldom)
