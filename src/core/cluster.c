@@ -287,30 +287,10 @@ int rouse_cluster_worker_add(struct rouse_cluster *cluster)
     return error ? error : (int)w->index;
 }
 
-/* The worker with that number. Negative: the last one in the list that is not leaving. */
-static struct rsi_worker *find_worker(struct rouse_cluster *cluster, int number)
-{
-    struct rsi_worker *found = NULL;
-    for (uint32_t i = 0; i < rsi_load_acquire(&cluster->slot_count); i++) {
-        struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]);
-        if (w && !rsi_load_relaxed(&w->is_leaving) &&
-            (number < 0 || rsi_load_relaxed(&w->index) == (uint32_t)number))
-            found = w;
-    }
-    return found;
-}
-
 int rouse_cluster_worker_remove(struct rouse_cluster *cluster, int worker)
 {
     int error = cluster ? rsi_runtime_try_start() : -EINVAL;
-    if (error)
-        return error;
-    struct rsi_worker *w;
-    do { /* another thread, such as the monitor, may have removed the last one meanwhile */
-        w = find_worker(cluster, worker);
-        error = w ? rsi_workers_remove(cluster, w) : -EINVAL;
-    } while (worker < 0 && w && error == -EINVAL);
-    return error ? error : (int)w->index;
+    return error ? error : rsi_workers_remove(cluster, worker);
 }
 
 int rouse_cluster_worker_pin(struct rouse_cluster *cluster, int worker, const char *cpus)

@@ -74,8 +74,8 @@ void rsi_monitor_child(void);
 bool rsi_spares_prepare(void);
 /* After rsi_spares_prepare: add a worker with this signal mask and wait until it exists. Returns as rsi_workers_add. */
 int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask);
-/* Likewise: remove a spare of the cluster. Returns as rsi_workers_remove. */
-int rsi_spares_remove(struct rouse_cluster *cluster, struct rsi_worker *spare);
+/* Likewise: remove the spare of the cluster with that number. Returns as rsi_workers_remove. */
+int rsi_spares_remove(struct rouse_cluster *cluster, uint32_t number);
 /* Likewise: end the waits that have finished on a stuck worker's ring, and move the threads queued there. */
 void rsi_spares_relieve(struct rsi_worker *stuck, struct rsi_worker *to);
 unsigned rsi_spares_threads(void); /* 0 or 1 */

@@ -279,7 +279,8 @@ static void spares_remove(struct rouse_cluster *cluster, uint32_t count)
 {
     for (uint32_t i = 0; count != 0 && i < rsi_load_relaxed(&cluster->slot_count); i++) {
         struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]); /* pairs with list */
-        if (w && is_spare(w) && rsi_load_relaxed(&w->is_idle) && rsi_spares_remove(cluster, w) == 0)
+        if (w && is_spare(w) && rsi_load_relaxed(&w->is_idle) &&
+            rsi_spares_remove(cluster, w->index) >= 0)
             count--;
     }
 }

@@ -30,7 +30,8 @@ static struct {
     uint32_t is_running;
     struct rouse_cluster *cluster;
     const sigset_t *mask;
-    struct rsi_worker *worker; /* the one that is to be removed, or is stuck */
+    int number;                /* of the worker that is to be removed */
+    struct rsi_worker *worker; /* the one that is stuck */
     struct rsi_worker *to;     /* what waits for a stuck one moves here */
     int error;
 } order;
@@ -64,7 +65,7 @@ static void *spares_main(void *unused)
         while ((state = rsi_load_acquire(&order.state)) == ORDER_NONE) /* pairs with carried_out */
             rsi_futex_wait(&order.state, ORDER_NONE, UINT64_MAX);
         order.error = state == ORDER_ADD      ? add()
-                      : state == ORDER_REMOVE ? rsi_workers_remove(order.cluster, order.worker)
+                      : state == ORDER_REMOVE ? rsi_workers_remove(order.cluster, order.number)
                                               : relieve();
         rsi_store_release(&order.state, ORDER_NONE); /* pairs with carried_out */
         rsi_futex_wake(&order.state, 1);
@@ -104,10 +105,10 @@ int rsi_spares_add(struct rouse_cluster *cluster, const sigset_t *mask)
     return carried_out(ORDER_ADD);
 }
 
-int rsi_spares_remove(struct rouse_cluster *cluster, struct rsi_worker *spare)
+int rsi_spares_remove(struct rouse_cluster *cluster, uint32_t number)
 {
     order.cluster = cluster;
-    order.worker = spare;
+    order.number = (int)number;
     return carried_out(ORDER_REMOVE);
 }
 

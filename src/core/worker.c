@@ -238,7 +238,9 @@ void rsi_worker_main(struct rsi_worker *w)
         if (!t)
             t = pick(w);
         if (!t) {
-            if (rsi_load_relaxed(&w->is_leaving))
+            rsi_test_delay();
+            /* Acquire: pairs with leave_locked. If w was reused since the loop began, it arrives before it leaves. */
+            if (rsi_load_acquire(&w->is_leaving) && !rsi_load_relaxed(&w->next_cluster))
                 return;
             rsi_idle_wait(w);
             continue;

@@ -144,12 +144,13 @@ bool rsi_inbox_push(struct rsi_worker *w, struct rouse_thread *t);
 
 /*
  * workers.c. rsi_workers_add returns 0 and *out, -EAGAIN, -ENOMEM, or -EINVAL if the process
- * may use no CPU of the cluster's. rsi_workers_remove returns 0, -EBUSY for the last worker, or -EINVAL if it has
- * ended, is ending, or is not the cluster's; it returns at once, and the worker ends after its current turn.
+ * may use no CPU of the cluster's. rsi_workers_remove removes the worker with that number, or the last one if
+ * it is negative. It returns the worker's number, -EBUSY for the only worker, or -EINVAL if the cluster has no such worker that
+ * stays; it returns at once, and the worker ends after its current turn.
  */
 int rsi_workers_add(struct rouse_cluster *cluster, bool is_spare, struct rsi_worker **out);
 int rsi_workers_add_locked(struct rouse_cluster *cluster, struct rsi_worker **out);
-int rsi_workers_remove(struct rouse_cluster *cluster, struct rsi_worker *w);
+int rsi_workers_remove(struct rouse_cluster *cluster, int number);
 void rsi_workers_end_locked(struct rouse_cluster *cluster, struct rouse_thread **queued);
 void rsi_workers_arrive(struct rsi_worker *w);
 void rsi_workers_child(struct rsi_worker *survivor);

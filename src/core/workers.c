@@ -302,7 +302,7 @@ static struct rouse_cluster *list_of(const struct rsi_worker *w)
 static struct rouse_thread *leave_locked(struct rsi_worker *w)
 {
     list_of(w)->staying_count--;
-    rsi_store_relaxed(&w->is_leaving, true);
+    rsi_store_release(&w->is_leaving, true); /* pairs with rsi_worker_main */
     /* Releases the mark to rsi_inbox_drain, acquires what was pushed. */
     struct rouse_thread *newest = rsi_exchange_seq_cst(&w->inbox, RSI_INBOX_CLOSED), *oldest = NULL;
     while (newest) {
@@ -389,26 +389,35 @@ int rsi_workers_add(struct rouse_cluster *cluster, bool is_spare, struct rsi_wor
     return error;
 }
 
-/* Under the lock it is certain that w, found without it, has not been removed and reused elsewhere meanwhile. */
-int rsi_workers_remove(struct rouse_cluster *cluster, struct rsi_worker *w)
+/* The worker of the cluster with that number. Negative: the last one in the list. None that is leaving. */
+static struct rsi_worker *find_locked(const struct rouse_cluster *cluster, int number)
+{
+    struct rsi_worker *found = NULL;
+    for (uint32_t i = 0; i < cluster->slot_count; i++) {
+        struct rsi_worker *w = cluster->workers[i];
+        if (w && !w->is_leaving && (number < 0 || w->index == (uint32_t)number))
+            found = w;
+    }
+    return found;
+}
+
+/* The search and the removal are one step: a worker that was found may be removed, and reused elsewhere, meanwhile. */
+int rsi_workers_remove(struct rouse_cluster *cluster, int number)
 {
     struct rouse_thread *queued = NULL;
-    int error = 0;
     rsi_runtime_lock();
-    if (w->is_free || w->is_leaving || list_of(w) != cluster)
-        error = -EINVAL;
-    else if (list_of(w)->staying_count == 1)
-        error = -EBUSY;
-    else
+    struct rsi_worker *w = find_locked(cluster, number);
+    int result = !w ? -EINVAL : cluster->staying_count == 1 ? -EBUSY : (int)w->index;
+    if (result >= 0) {
         queued = leave_locked(w);
-    if (!error)
-        list_of(w)->wanted = list_of(w)->staying_count;
+        cluster->wanted = cluster->staying_count;
+    }
     rsi_runtime_unlock();
-    if (error)
-        return error;
+    if (result < 0)
+        return result;
     rsi_run_elsewhere_list(queued);
     rsi_idle_wake_worker(w);
-    return 0;
+    return result;
 }
 
 /*
