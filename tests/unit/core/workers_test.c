@@ -6,6 +6,7 @@
 #include "cluster_test.h"
 
 #include <sched.h>
+#include <sys/socket.h>
 
 static uint32_t stop;
 
@@ -126,6 +127,37 @@ static void a_thread_may_remove_its_own_worker(void **state)
     unmake(cluster);
 }
 
+/* So that workers may own a ring. */
+static void *wait_for_input(void *arg)
+{
+    int ends[2];
+    char byte;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    CHECK_EQUAL(rouse_read_until(ends[0], &byte, 1, rouse_now_ns() + MS), -ETIMEDOUT);
+    CHECK_EQUAL(rouse_close(ends[0]), 0);
+    CHECK_EQUAL(rouse_close(ends[1]), 0);
+    return arg;
+}
+
+/* With io_uring it is a worker that was removed before, and has perhaps not yet noticed that it was added again. */
+static void a_worker_that_is_removed_at_once_leaves_the_cluster_it_was_added_to(void **state)
+{
+    (void)state;
+    struct rouse_cluster *cluster = make(1, ROUSE_PLACE_STEAL);
+    uint64_t random = seed_of_run();
+    join(start_in(cluster, wait_for_input, NULL));
+    for (unsigned i = rounds_of(20000); i != 0; i--) {
+        CHECK(rouse_cluster_worker_add(cluster) >= 0);
+        CHECK(rouse_cluster_worker_remove(cluster, -1) >= 0);
+        while (worker_count_of(cluster) != 1)
+            rsi_cpu_relax();
+        for (uint64_t pauses = rsi_random_next(&random) % 512; pauses != 0; pauses--)
+            rsi_cpu_relax();
+    }
+    start_many(cluster);
+    unmake(cluster);
+}
+
 static void *allowed_cpus(void *set)
 {
     CHECK(sched_getaffinity(0, sizeof(cpu_set_t), set) == 0);
@@ -220,6 +252,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(deadlines_outlive_their_worker),
         cmocka_unit_test(deadlines_outlive_their_cluster),
         cmocka_unit_test(a_thread_may_remove_its_own_worker),
+        cmocka_unit_test(a_worker_that_is_removed_at_once_leaves_the_cluster_it_was_added_to),
         cmocka_unit_test(workers_run_where_they_are_bound_to),
         cmocka_unit_test(a_child_has_the_clusters_too),
     };
