@@ -333,17 +333,23 @@ static void waits_are_counted_exactly_and_their_times_lie_between_two_clocks(voi
     }
 }
 
+#define LONG_SLEEPS 10
+#define LONG_SLEEP_NS (30 * MS)
+
 static void *sleeps_long(void *own_ticks)
 {
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < LONG_SLEEPS; i++) {
         uint64_t begin = rsi_tsc();
-        rouse_sleep(30 * MS);
+        rouse_sleep(LONG_SLEEP_NS);
         *(uint64_t *)own_ticks += rsi_tsc() - begin;
     }
     return NULL;
 }
 
-/* A wait of 30 ms among turns of 100 ns counts once, not 8 times or never. */
+/*
+ * A wait of 30 ms among turns of 100 ns counts once, not 8 times or never. The thread's own clock also sees the time for
+ * which the kernel runs others before the wait begins and after it ends.
+ */
 static void long_waits_are_always_timed(void **state)
 {
     struct spinner spinners[2] = { { .spin_ticks = (uint64_t)(hz() * 100e-9) },
@@ -354,11 +360,13 @@ static void long_waits_are_always_timed(void **state)
     struct wakes before = wakes_of(ROUSE_WAIT_SLEEP, NULL);
     spin_all(spinners, 2, 0, sleeps_long, &own_ticks);
     struct wakes after = wakes_of(ROUSE_WAIT_SLEEP, NULL);
-    CHECK_EQUAL(after.count[ROUSE_VERDICT_TIMEOUT] - before.count[ROUSE_VERDICT_TIMEOUT], 10);
+    CHECK_EQUAL(after.count[ROUSE_VERDICT_TIMEOUT] - before.count[ROUSE_VERDICT_TIMEOUT],
+                LONG_SLEEPS);
     double waited =
         (double)(after.wait_ticks + after.late_ticks - before.wait_ticks - before.late_ticks);
     printf("recorded %.3f of its own clock\n", waited / (double)own_ticks);
-    CHECK(off(waited, (double)own_ticks) < 0.01);
+    CHECK(waited > 0.99 * LONG_SLEEPS * (double)LONG_SLEEP_NS * 1e-9 * hz());
+    CHECK(waited < 1.01 * (double)own_ticks);
 }
 
 /* Its long turns by its own clock, and as they were recorded. The times of the short turns are estimates. */
