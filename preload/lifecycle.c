@@ -92,6 +92,10 @@ static void child(void)
     errno = error;
 }
 
+/* Of this library; the linker defines both. */
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _end[] __attribute__((visibility("hidden")));
+
 static void set_up(void)
 {
     rpi_real_find();
@@ -101,6 +105,7 @@ static void set_up(void)
     rpi_wait_ring_setup();
     rpi_event_setup();
     (void)rsi_sites_setup(rpi_stack_end);
+    rsi_walk_leaves_out(__ehdr_start, _end);
     if (!rpi_thread_setup(rpi_order_end) || !rpi_recording_setup(&calls) ||
         pthread_atfork(NULL, NULL, child) != 0 || !rpi_recording_open())
         return;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,8 @@ from rouse.tables.views import NOT_KNOWN, names, quoted
 # A template's name begins with the type of its result, and that of a method of a trait with `<`.
 LIBRARY_NAMES = re.compile(r"^([\w ]+[*&]* )?<*(std|__gnu_cxx|core|alloc)::|^_")
 SITES_MOST = 500  # of one query
+# Where threads begin, in libc and in programs.
+BEGINNINGS = ("clone", "clone3", "__clone", "__clone3", "start_thread", "_start")
 
 
 @dataclass(frozen=True)
@@ -31,38 +34,71 @@ class Function:
 Known = dict[tuple[str, str], list[Function]]
 
 
+@dataclass(frozen=True)
+class Calls:
+    known: Known
+    cut: set[tuple[str, str]]  # the sites, with their processes, whose outermost calls are missing
+
+
 def functions(database: Database, sites: Iterable[str]) -> Known:
     """By process and site, the functions, the innermost first. No library's are among them."""
+    return calls(database, sites).known
+
+
+def calls(database: Database, sites: Iterable[str]) -> Calls:
+    """Read the functions of sites.
+
+    A stack that was too deep to be recorded whole is continued with the callers of its outermost
+    function, where all other stacks agree on them.
+    """
     wanted = sorted(set(sites) - {NOT_KNOWN})[:SITES_MOST]
     if not wanted:
-        return {}
+        return Calls({}, set())
     columns = ("process", "site", "function", "within", "file", "module")
     rows = database.rows(
         f"SELECT {names(columns)} FROM sites WHERE site IN ({', '.join(map(quoted, wanted))})"
         " ORDER BY process, site, frame"
     )
     found: Known = {}
+    outermost: dict[tuple[str, str], str] = {}
     for row in rows:
+        key = (row["process"], row["site"])
+        outermost[key] = row["function"] or ""
         if LIBRARY_MODULES.search(row["module"] or ""):
             continue
         file = "" if LIBRARY_SOURCES.search(row["file"] or "") else row["file"] or ""
-        own = found.setdefault((row["process"], row["site"]), [])
+        own = found.setdefault(key, [])
         for name in (row["function"] or "", *(row["within"] or "").split("\n")):
             if name and not LIBRARY_NAMES.match(name):
                 own.append(Function(short(name), posixpath.basename(file)))
-    return found
+    cut = {key for key, name in outermost.items() if name not in BEGINNINGS}
+    return Calls(found, continued(found, cut))
 
 
-def cut_off(database: Database, sites: Iterable[str]) -> set[tuple[str, str]]:
-    """The sites, with their processes, whose outermost calls may be missing: they are too many."""
-    wanted = sorted(set(sites) - {NOT_KNOWN})[:SITES_MOST]
-    if not wanted:
-        return set()
-    rows = database.rows(
-        "SELECT s.process, s.site FROM sites s JOIN processes p ON p.process = s.process"
-        f" WHERE s.site IN ({', '.join(map(quoted, wanted))}) AND s.frame = p.site_depth - 1"
-    )
-    return {(row["process"], row["site"]) for row in rows}
+def continued(found: Known, cut: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Continue stacks that are cut off, in place. Returns those whose beginning stays unknown."""
+    callers: dict[tuple[str, str], dict[str, Function | None]] = {}
+    for (process, site), own in found.items():
+        for function, after in itertools.pairwise(own):
+            callers.setdefault((process, function.name), {})[after.name] = after
+        if own and (process, site) not in cut:
+            callers.setdefault((process, own[-1].name), {})[""] = None  # a thread began there
+    unknown = set()
+    for process, site in cut:
+        own = found.get((process, site), [])
+        seen = {function.name for function in own}
+        begins = False
+        while own and not begins:
+            named = callers.get((process, own[-1].name), {})
+            caller = next(iter(named.values()), None) if len(named) == 1 else None
+            begins = list(named) == [""]
+            if caller is None or caller.name in seen:
+                break
+            own.append(caller)
+            seen.add(caller.name)
+        if not begins:
+            unknown.add((process, site))
+    return unknown
 
 
 def common(waiter: Sequence[Function], waker: Sequence[Function], near: int) -> Function | None:

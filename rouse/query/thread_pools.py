@@ -24,6 +24,7 @@ NEAR = 3  # the calls from the thread's loop to its waits, and to the wake-ups a
 IDLE_LEAST, QUEUED_LEAST = 1.0, 0.5  # threads and requests, on average
 BUSY = 0.85  # of the time of a pool's threads
 MOSTLY = 0.5  # of the time that requests wait
+SEVERAL = 0.9  # waits for inner requests for each that is served; below, a thread waits for several
 WORK = ("usr", "lat", "mutex", "rwlock")  # of all threads, since it may be the pool's
 SITES = ("wait_site", "wake_site")
 EVENTS = ("condition", "semaphore", "futex")  # a request waits for the pool, or the pool for work
@@ -41,6 +42,7 @@ class Pool:
     asked: list[Row]  # the waits of requests
     senders: frozenset[str]  # the functions that wake its threads again and again
     served: list[Row]  # the waits of its threads while they serve
+    inner: list[Row]  # those for other requests to the same pool
     paused_ns: int  # how long the threads that send requests waited for other things
 
     @property
@@ -54,8 +56,30 @@ class Pool:
         return label
 
     def queued_ns(self, program: Program) -> float:
-        """How long requests waited for others to be served first, in sum. At least that."""
-        return sum_of(self.asked) - sum_of(self.served) - program.sum(*WORK)
+        """How long requests waited for others to be served first, in sum.
+
+        At least that, unless there are inner requests: then at most.
+        """
+        return sum_of(self.asked) - self.least_ns - program.sum(*WORK)
+
+    @property
+    def least_ns(self) -> float:
+        """How long requests are served at least, in sum, if all inner ones are served at once."""
+        if not self.inner:
+            return sum_of(self.served)
+        requests = sum(row["count"] for row in self.asked)
+        once = (row["wait_ns"] * min(requests / (row["count"] or 1), 1.0) for row in self.served)
+        return max(once, default=0.0)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether requests clearly make several inner ones, and then wait for all of them.
+
+        Some have then been served when a thread looks.
+        """
+        inner: int = sum(row["count"] for row in self.inner)
+        served: int = max((row["count"] for row in self.served), default=0)
+        return inner < SEVERAL * served
 
     def is_behind(self, program: Program) -> bool:
         least = max(QUEUED_LEAST * program.wall_ns, LEAST_NS, MOSTLY * sum_of(self.asked))
@@ -89,9 +113,9 @@ def find(database: Database, program: Program) -> Found:
     found = Found([], set())
     if sum_of(events) < max(QUEUED_LEAST * program.wall_ns, LEAST_NS):
         return found
-    known = frames.functions(database, {row[key] for row in rows for key in SITES})
-    cut = frames.cut_off(database, {row["wait_site"] for row in rows})
-    for pool in pools_of(rows, known, cut):
+    calls = frames.calls(database, {row[key] for row in rows for key in SITES})
+    known = calls.known
+    for pool in pools_of(rows, known, calls.cut):
         finding = None
         if pool.is_behind(program):
             finding = idle(pool, program) or small(pool.of_senders(known), program)
@@ -132,6 +156,12 @@ def is_of_loop(functions: list[frames.Function], loop: list[frames.Function], us
     return all(one == other for one, other in zip(callers(functions), callers(loop), strict=False))
 
 
+def level_of(functions: list[frames.Function], user: frames.Function) -> int:
+    """How many calls lie between the user and the innermost function. Negative: it is not there."""
+    called = [function.name for function in functions]
+    return called.index(user.name) if user.name in called else -1
+
+
 def pool_of(
     first: Row,
     user: frames.Function,
@@ -149,15 +179,21 @@ def pool_of(
     process, loop = first["process"], functions_of(first, "wait_site", known)
     idle: list[Row] = []
     served: list[Row] = []
+    inner: list[Row] = []
     asked: list[Row] = []
     others: list[Row] = []
+    level = level_of(loop, user)
     for row in rows:
         if row["process"] != process:
             continue
         waiter, waker = (functions_of(row, key, known) for key in SITES)
-        if any(function.name == user.name for function in waiter):
-            (idle if row["kind"] in EVENTS else served).append(row)
-        elif row["kind"] in EVENTS and any(each.name == user.name for each in waker[:NEAR]):
+        is_answer = row["kind"] in EVENTS and level_of(waker[:NEAR], user) >= 0
+        if level_of(waiter, user) >= 0:
+            if is_answer and level_of(waiter, user) > level:
+                inner.append(row)
+            else:
+                (idle if row["kind"] in EVENTS else served).append(row)
+        elif is_answer:
             if is_of_loop(waker, loop, user.name):
                 asked.append(row)
         elif row["kind"] in PAUSES:
@@ -173,7 +209,7 @@ def pool_of(
         if (process, row["wait_site"]) in cut and not names_of([row], "wait_site", known) & outside
     ]
     paused = sum_of([row for row in others if row not in deep])
-    return Pool(user, idle, asked, senders, served + deep, paused)
+    return Pool(user, idle, asked, senders, served + deep, inner, paused)
 
 
 def names_of(rows: list[Row], key: str, known: frames.Known) -> frozenset[str]:
@@ -217,26 +253,38 @@ def small(pool: Pool, program: Program) -> Finding | None:
     if not pool.is_behind(program) or sum(row["count"] for row in pool.asked) < ASKED_LEAST:
         return None
     wall, queued = program.wall_ns or 1, pool.queued_ns(program)
-    asked_ns, slept_ns = sum_of(pool.asked), sum_of(pool.served)
-    busy_ns = slept_ns + program.sum(*WORK)
+    asked_ns, least_ns = sum_of(pool.asked), pool.least_ns
+    busy_ns = sum_of(pool.served) + sum_of(pool.inner) + program.sum(*WORK)
     if busy_ns < BUSY * (busy_ns + sum_of(pool.idle)):
         return None
     ran = least_ran(program.ran_ns, 0, program)
     whole = program.processors * wall
-    most = max(min(asked_ns / max(slept_ns, 1.0), whole / max(ran, 1.0)), 1.0)
+    most = max(min(asked_ns / max(least_ns, 1.0), whole / max(ran, 1.0)), 1.0)
     rest = pool.paused_ns
     free = max(whole - program.others_ran_ns, whole / 2) / max(program.ran_ns, 1.0)
-    expected = max(min((rest + asked_ns) / max(rest + busy_ns, 1.0), free, most), 1.0)
+    takes_ns = least_ns + program.sum(*WORK)
+    expected: float | None
+    expected = max(min((rest + asked_ns) / max(rest + takes_ns, 1.0), free, most), 1.0)
+    about = f", about {expected:.2f}x"
+    if pool.inner and not pool.is_parallel:  # how many inner ones follow each other is not known
+        about, expected = "", None
     if most < LEAST_GAIN:
         return None
-    does = ""
+    does, larger = "", "A larger pool"
     if pool.served:
         longest = max(pool.served, key=lambda row: row["wait_ns"])
         does = f", which wait mostly at {longest['label']}"
+    if pool.inner:
+        longest = max(pool.inner, key=lambda row: row["wait_ns"])
+        does = (
+            f", of which {sum_of(pool.inner) / wall:.1f} wait for other requests to the same pool"
+            f" at {longest['label']}"
+        )
+        larger = "A larger pool, or another one for the inner requests,"
     text = (
         f"{pool.name} is too small: {queued / wall:.1f} requests wait on average until"
         f" {pool.user.name} has served others, {duration(queued)} in all, and its threads{does},"
-        f" have no time for more. A larger pool gains at most {most:.2f}x, about {expected:.2f}x"
+        f" have no time for more. {larger} gains at most {most:.2f}x{about}"
         f" the throughput [{SMALL_POOL}]"
     )
     blame = round(queued)

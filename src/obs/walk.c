@@ -16,8 +16,9 @@
 #include "obs/cfi.h"
 #include "os/os.h"
 
-#define ROWS_BITS 10   /* 24 KiB */
-#define INNER_MOST 16u /* the runtime's own frames between the start and the site */
+#define ROWS_BITS 10 /* 24 KiB */
+#define INNER_MOST \
+    16u /* the runtime's own frames between the start and the site, and those that are left out */
 
 enum {
     ROW_CFA_FP = 1,   /* the CFA is relative to the frame pointer, else to the stack pointer */
@@ -49,6 +50,16 @@ struct rsi_walker {
     /* changes of paths: a signal handler may make one in the middle of a lookup */
     uint32_t changes;
 };
+
+static struct {
+    uint64_t low, size;
+} left_out;
+
+void rsi_walk_leaves_out(const void *low, const void *end)
+{
+    left_out.low = (uintptr_t)low;
+    left_out.size = (uintptr_t)end - (uintptr_t)low;
+}
 
 struct rsi_walker *rsi_walker_new(void)
 {
@@ -146,7 +157,7 @@ unsigned rsi_walk(struct rsi_walker *walker, const struct rsi_here *here, uintpt
             trail->offsets[n] = (uint32_t)(at.sp - here->sp) + (uint32_t)row->ra;
             trail->values[n] = at.ip;
         }
-        if (count == 0 && at.ip != site)
+        if (count == 0 ? at.ip != site : at.ip - left_out.low < left_out.size)
             inner++;
         else
             frames[count++] = at.ip;

@@ -48,6 +48,9 @@ struct rsi_trail {
     uint64_t values[RSI_TRAIL_MOST];
 };
 
+/* Leave out frames between low and end: those of a library that calls the program's functions back. Called once. */
+void rsi_walk_leaves_out(const void *low, const void *end);
+
 /*
  * Fill frames with the return addresses from site outwards, innermost first, at most `most`. Returns how many; 0:
  * site is not among the nearest frames. Reads only [here.sp, high) of the stack, and .eh_frame where no row is

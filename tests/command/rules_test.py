@@ -379,6 +379,7 @@ class SmallThreadPool(unittest.TestCase):
         sender: str = "0x6150",
         often: int = 4,
         served: Row = SERVED,
+        more: Sequence[Row] = (),
         **changed: Sequence[Row],
     ) -> list[Finding]:
         """sender: where the pool is woken."""
@@ -388,9 +389,10 @@ class SmallThreadPool(unittest.TestCase):
             {**self.ASKED, "wait_ns": asked_ms * MS},
             {**served, "wait_ns": 1900 * MS},
             {"kind": "sleep", "useful": 900, "wait_site": "0x6160", "wait_ns": 500 * MS},
+            *more,
         ]
         some = threads(14, cond=asked_ms // 14, io=1900 // 14)
-        return found(threads=some, sites=self.SITES, wakes=wakes, **changed)
+        return found(**{"threads": some, "sites": self.SITES, "wakes": wakes, **changed})
 
     def test_requests_wait_for_threads_that_are_all_busy(self) -> None:
         (pool,) = self.rows(11000, 10)
@@ -411,6 +413,26 @@ class SmallThreadPool(unittest.TestCase):
         for idle_ms, kinds in ((10, [SMALL_POOL]), (900, [polling.POLLING])):
             every = self.rows(11000, idle_ms, served=served, workers=[sleeps])
             self.assertEqual([each.kind for each in every], kinds)
+
+    def test_requests_that_wait_for_inner_ones_to_the_same_pool(self) -> None:
+        """The stack of their wait was too deep, and the call of the loop is known from others."""
+        sites = (
+            *self.SITES,
+            *site(0x6180, "wait_for+0x1", "assemble+0x3", "call_1+0x1", "call_2+0x1", "query+0x1"),
+        )
+        inner = {**self.ASKED, "wait_site": "0x6180", "wait_ns": 1900 * MS}
+        for count, estimate in ((600, 12000 / 975), (900, None)):
+            (pool,) = self.rows(
+                11500,
+                10,
+                sites=sites,
+                served={**self.SERVED, "kind": "sleep", "useful": 3600},
+                more=[{**inner, "useful": count * 4}],
+            )
+            self.assertEqual((pool.kind, pool.holder), (SMALL_POOL, "serve"))
+            self.assertIn("same pool at wait_for+0x1", pool.text)
+            self.assertAlmostEqual(pool.gain_most or 0, 11500 / 475)
+            self.assertEqual(pool.gain and round(pool.gain, 3), estimate and round(estimate, 3))
 
     def test_threads_that_wait_for_the_next_item_of_a_queue_are_no_requests(self) -> None:
         self.assertEqual(self.rows(11000, 10, "0x6170", often=100), [])

@@ -61,6 +61,15 @@ class Stacks(unittest.TestCase):
         bottom, deeper = SITES.label("/* at the bottom */"), SITES.label("/* deeper */")
         self.assertEqual(found.waits("sleep"), {(NAP, bottom, *(deeper,) * 6): 1})
 
+    def test_calls_of_the_library_that_calls_back_are_left_out(self) -> None:
+        ((stack, count),) = Scene("once", "6").waits("sleep").items()
+        inner, outer = SITES.label("/* in the routine */"), SITES.label("initialize) == 0);")
+        self.assertEqual((stack[:2], count), ((NAP, inner), 1))
+        self.assertIn(outer, stack)
+        between = [label for label in stack[2 : stack.index(outer)] if "once" not in label]
+        self.assertEqual(between, [])
+        self.assertFalse([label for label in stack if "rpi_" in label or "preload" in label])
+
     def test_a_forked_child_has_its_own_stacks(self) -> None:
         found = Scene("child", "2")
         parts = [SITES.label(f"/* {what} */") for what in ("before the fork", "in the child")]
