@@ -6,18 +6,24 @@ The kernel has them, and does not tell who holds one, or for how long: only the 
 
 from __future__ import annotations
 
-from rouse.query import gain, measures
+from collections import Counter
+
+from rouse.query import frames, gain, measures
 from rouse.query.demand import load_without
-from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.program import STATES, Program
 from rouse.tables.engine import Database
 from rouse.text import duration
 
 FILE_LOCK = "file-lock"
+NEAR = 3  # calls, from a wait to the function that takes the lock and waits for other things
+OFTEN = 0.5  # of the elapsed time, that such a function waits for other things
+PAUSES = ("sleep", "read", "write", "sync", "connect", "message")
 
 
 def find(database: Database, program: Program) -> list[Finding]:
-    rows = [row for row in database.rows(measures.waits_and_wakes()) if row["kind"] == "file lock"]
+    every = database.rows(measures.waits_and_wakes())
+    rows = [row for row in every if row["kind"] == "file lock"]
     wait_ns, count = (sum(row[key] for row in rows) for key in ("wait_ns", "count"))
     whole = program.sum(*STATES) - program.sum("join", "accept")
     if wait_ns < max(LEAST_SHARE * whole, LEAST_NS):
@@ -27,10 +33,44 @@ def find(database: Database, program: Program) -> list[Finding]:
     if most < LEAST_GAIN:
         return []
     waiter = rows[0]["label"]
+    both = user(rows[0], [row for row in every if row["kind"] in PAUSES], database, program)
+    holder, does = "", ""
+    if both := user(rows[0], [row for row in every if row["kind"] in PAUSES], database, program):
+        function, place, slept_ns = both
+        holder = function.label
+        does = (
+            f" {function.name}, from which it is called, also waits {duration(slept_ns)} at"
+            f" {place}, perhaps with a lock held."
+        )
     text = (
         f"{waiter} waits {duration(wait_ns)} in all for locks of files, {count:,} times,"
-        f" {duration(wait_ns / max(count, 1))} each. Which thread or process holds one meanwhile,"
-        f" the kernel does not tell; those of now are in /proc/locks. Without these waits at most"
+        f" {duration(wait_ns / max(count, 1))} each.{does} Which thread or process holds one"
+        f" meanwhile, the kernel does not tell; those of now are in /proc/locks. Without these"
+        f" waits at most"
         f" {most:.2f}x, about {expected:.2f}x the throughput [{FILE_LOCK}]"
     )
-    return [Finding(FILE_LOCK, "files", waiter, "", wait_ns, most, expected, text)]
+    return [Finding(FILE_LOCK, "files", waiter, holder, wait_ns, most, expected, text)]
+
+
+def user(
+    wait: Row, pauses: list[Row], database: Database, program: Program
+) -> tuple[frames.Function, str, int] | None:
+    """Return the function that waits for the lock and, for long, for something else at a place.
+
+    Also where, and for how long all processes do so.
+    """
+    known = frames.functions(database, {row["wait_site"] for row in (wait, *pauses)})
+
+    def of(row: Row) -> list[frames.Function]:
+        return known.get((row["process"], row["wait_site"]), [])
+
+    slept_ns: Counter[str] = Counter()
+    users: dict[str, frames.Function] = {}
+    for pause in pauses:
+        slept_ns[pause["label"]] += pause["wait_ns"]
+        if function := frames.common(of(wait), of(pause), NEAR):
+            users[pause["label"]] = function
+    longest = max(users, key=lambda place: slept_ns[place], default="")
+    if slept_ns[longest] < max(OFTEN * program.wall_ns, 1):
+        return None
+    return users[longest], longest, slept_ns[longest]

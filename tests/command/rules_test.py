@@ -795,11 +795,16 @@ class TimeOuts(unittest.TestCase):
 
 
 class FileLocks(unittest.TestCase):
-    SITES = site(0xA210, "append+0x1")
+    SITES = (
+        *site(0xA210, "append+0x1", "post+0x5", "main+0x1"),
+        *site(0xA220, "send+0x1", "post+0x9", "main+0x1"),
+    )
 
-    def rows(self, wait_ms: int) -> list[Finding]:
+    def rows(self, wait_ms: int, slept_ms: int = 0) -> list[Finding]:
+        wait = {"kind": "file lock", "wait_site": "0xa210", "useful": 90}
         wakes = [
-            {"kind": "file lock", "wait_site": "0xa210", "useful": 90, "wait_ns": wait_ms * MS}
+            {**wait, "wait_ns": wait_ms * MS},
+            {**wait, "kind": "sleep", "wait_site": "0xa220", "wait_ns": slept_ms * MS},
         ]
         some = threads(5, mutex=800, sleep=200)
         return found(sites=self.SITES, wakes=wakes, threads=some)
@@ -808,6 +813,13 @@ class FileLocks(unittest.TestCase):
         (lock,) = self.rows(4000)
         self.assertEqual((lock.kind, lock.waiter), (file_locks.FILE_LOCK, "append+0x1"))
         self.assertAlmostEqual(lock.gain or 0, 5, delta=0.1)
+
+    def test_function_that_locks_and_waits_for_something_else(self) -> None:
+        (lock,) = self.rows(4000, 980)
+        self.assertEqual((lock.waiter, lock.holder), ("append+0x1", "post"))
+        self.assertIn("post, from which it is called, also waits 980 ms at send+0x1", lock.text)
+        (lock,) = self.rows(4000, 400)
+        self.assertEqual(lock.holder, "")
 
     def test_short_waits_are_none(self) -> None:
         self.assertEqual(self.rows(4), [])
