@@ -40,6 +40,7 @@ ELSEWHERE = {
     "5ee6464": "takes the two back",
     "91be7d1": "removal of workers; no operation that the pages measure",
     "7ad8eb7": "the same; an idle worker loads one more word",
+    "428e0d5": "one comparison per frame of a call stack that was not met before",
     "385c65d": "the order of two loads at the first call on a descriptor; no further system call",
     "b7f6045": "256 time stamps at the first looks and every second; nothing per operation",
     "c179614": "one operand of a division at a look; the instructions per operation are the same",
