@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from rouse.errors import RouseError
 from rouse.model.simulation import Shared, Simulation, Step
-from rouse.query import gain, verdict
+from rouse.query import gain, hot_locks, verdict
 from rouse.query.demand import key_of, own_of
 from rouse.query.finding import lock_name
 from rouse.query.gain import Load, Lock
@@ -263,7 +263,7 @@ def recorded(database: Database, busy_ns: int | None) -> Recorded:
             "rouse run --holds records all of them",
         )
     first = max(rows, key=lambda row: row["wait_ns"])
-    load = verdict.load_of(first, program)
+    load = hot_locks.load_of(first, program)
     of_load = [row for row in rows if key_of(row) in load.locks]
     names: dict[object, str] = {key_of(row): lock_name(row) for row in of_load}
     errors: dict[object, float] = {

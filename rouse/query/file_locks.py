@@ -10,7 +10,7 @@ from collections import Counter
 
 from rouse.query import frames, gain, measures
 from rouse.query.demand import load_without
-from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, PAUSES, Finding, Row
 from rouse.query.program import STATES, Program
 from rouse.tables.engine import Database
 from rouse.text import duration
@@ -18,7 +18,6 @@ from rouse.text import duration
 FILE_LOCK = "file-lock"
 NEAR = 3  # calls, from a wait to the function that takes the lock and waits for other things
 OFTEN = 0.5  # of the elapsed time, that such a function waits for other things
-PAUSES = ("sleep", "read", "write", "sync", "connect", "message")
 
 
 def find(database: Database, program: Program) -> list[Finding]:

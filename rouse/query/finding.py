@@ -17,6 +17,9 @@ LEAST_SHARE = 0.03  # of the threads' time, below which a wait is no finding
 LEAST_NS = 5_000_000
 LEAST_GAIN = 1.05
 SMALL_POOL = "small-pool"  # a kind that several rules find
+SYNC = "sync"
+IO_KINDS = ("read", "write", SYNC, "connect", "poll", "set", "epoll", "message")
+PAUSES = ("sleep", "read", "write", SYNC, "connect", "message")  # for no other thread's sake
 Row = dict[str, Any]
 
 

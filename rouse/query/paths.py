@@ -13,10 +13,12 @@ from typing import Any
 
 from rouse.query import scheduler
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding
+from rouse.query.hot_locks import HOT_LOCK
 from rouse.query.scheduler import NOBODY
 from rouse.query.sections import Section
 from rouse.query.specs import Column, extra
-from rouse.query.verdict import BUSY, CPU, HOT_LOCK, SHOWN, Verdict
+from rouse.query.summary import BUSY, CPU
+from rouse.query.verdict import SHOWN, Verdict
 from rouse.sched import switches
 from rouse.sched.running import KERNEL, PERIOD_NS
 from rouse.sched.stacks import ASLEEP

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rouse.query.finding import Row
 
+UNEXPLAINED = "unexplained"
 # The parts of the threads' time in order, each with the microstates that it sums up.
 PARTS = (
     ("running", ("usr",)),
@@ -18,7 +19,7 @@ PARTS = (
     ("I/O", ("io", "poll")),
     ("clients", ("accept",)),
     ("timers", ("sleep",)),
-    ("unexplained", ("in_call", "missing")),
+    (UNEXPLAINED, ("in_call", "missing")),
 )
 STATES = tuple(state for _, states in PARTS for state in states)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from rouse.query import frames, java_locks, measures
 from rouse.query.demand import least_ran
-from rouse.query.finding import LEAST_GAIN, LEAST_NS, SMALL_POOL, Finding, Row
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, PAUSES, SMALL_POOL, Finding, Row
 from rouse.query.program import Program
 from rouse.tables.engine import Database
 from rouse.text import duration
@@ -28,7 +28,6 @@ SEVERAL = 0.9  # waits for inner requests for each that is served; below, a thre
 WORK = ("usr", "lat", "mutex", "rwlock")  # of all threads, since it may be the pool's
 SITES = ("wait_site", "wake_site")
 EVENTS = ("condition", "semaphore", "futex")  # a request waits for the pool, or the pool for work
-PAUSES = ("sleep", "read", "write", "sync", "connect", "message")  # between two requests
 
 
 def sum_of(rows: list[Row]) -> int:

@@ -19,6 +19,7 @@ from rouse.query import (
     file_locks,
     gain,
     handovers,
+    herds,
     interpreter,
     java_locks,
     known_locks,
@@ -877,7 +878,7 @@ class Herd(unittest.TestCase):
         wakes = [{**wake, "useful": 50, "false_": 150, "wait_ns": S}]
         rows = [{"size_from": 8, "count": 25}]
         every = found(sites=self.SITES, wakes=wakes, herds=rows, processes=[process])
-        return [each for each in every if each.kind == verdict.HERD]
+        return [each for each in every if each.kind == herds.HERD]
 
     def futexes(self, ran_ms: int, calls: int, wake_site: str = "0xb020") -> list[str]:
         """So many calls wake the 8,000 waits of a futex, and threads run for so long."""
@@ -889,15 +890,15 @@ class Herd(unittest.TestCase):
         return [each.kind for each in found(sites=sites, wakes=wakes, herds=rows, threads=some)]
 
     def test_wake_ups_of_a_futex_with_hardly_any_work(self) -> None:
-        self.assertIn(verdict.HERD, self.futexes(80, 1000))
+        self.assertIn(herds.HERD, self.futexes(80, 1000))
 
     def test_wake_ups_of_a_futex_one_by_one_or_with_work(self) -> None:
-        self.assertNotIn(verdict.HERD, self.futexes(80, 0))
-        self.assertNotIn(verdict.HERD, self.futexes(800, 1000))
+        self.assertNotIn(herds.HERD, self.futexes(80, 0))
+        self.assertNotIn(herds.HERD, self.futexes(800, 1000))
 
     def test_threads_that_wake_each_other_at_one_place_have_a_barrier(self) -> None:
         kinds = self.futexes(80, 1000, "0xb030")
-        self.assertNotIn(verdict.HERD, kinds)
+        self.assertNotIn(herds.HERD, kinds)
         self.assertIn(stragglers.STRAGGLER, kinds)
 
     def test_the_jvm_s_own_threads_are_nobody_s_herd(self) -> None:

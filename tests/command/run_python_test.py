@@ -20,7 +20,7 @@ from interposed import LIBRARY
 
 from rouse.clock import NS
 from rouse.errors import RouseError
-from rouse.query import interpreter, ran, verdict
+from rouse.query import interpreter, ran, summary
 from rouse.query.ran import PythonStack, Running
 from rouse.sched import cpu_samples, procfs, python_samples
 from rouse.sched.cpu_samples import Ran
@@ -287,7 +287,7 @@ class Samples(unittest.TestCase):
         stacks = [PythonStack("p", samples, ("f (/a/b.py:3)",))]
         for cpu_s, is_named in ((2, True), (5, False)):
             program = mock.Mock(ran_ns=cpu_s * NS)
-            said = verdict.where_busy(program, Running(1, python=stacks))
+            said = summary.where_busy(program, Running(1, python=stacks))
             self.assertEqual("100 % of it in f b.py" in said, is_named)
 
     def test_why_no_function_is_known_is_said(self) -> None:

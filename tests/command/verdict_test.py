@@ -17,7 +17,8 @@ from common import here
 from known_tables import PROCESSES, orders, site
 from synthetic import Builder
 
-from rouse.query import demand, gain, verdict
+from rouse.query import demand, gain, hot_locks, verdict
+from rouse.query.herds import HERD
 from rouse.query.program import STATES, Program
 from rouse.store import layout
 from rouse.tables import engine
@@ -104,7 +105,7 @@ class Rules(unittest.TestCase):
     def test_a_holder_that_sleeps_is_told_from_one_that_computes(self) -> None:
         (hot,) = made(locks=[LOCK]).findings
         (slept,) = made(locks=[{**LOCK, "inside_sleep_ns": int(0.9 * S)}]).findings
-        self.assertEqual((hot.kind, slept.kind), (verdict.HOT_LOCK, verdict.UNDER_LOCK))
+        self.assertEqual((hot.kind, slept.kind), (hot_locks.HOT_LOCK, hot_locks.UNDER_LOCK))
         self.assertEqual((hot.object, hot.blame_ns), ("hot", 3 * S))
 
     def test_a_lock_whose_woken_waiters_find_it_taken_is_said_to_wake_them_often(self) -> None:
@@ -281,7 +282,7 @@ class Rules(unittest.TestCase):
             for process in ("1", "2")
         ]
         program = Program(threads, locks, [], [], [], 0, 0, S, 4, 3.0 * S, 0.0, 0.0)
-        found = verdict.load_of(locks[0], program)
+        found = hot_locks.load_of(locks[0], program)
         self.assertAlmostEqual(found.threads, 2)
         self.assertAlmostEqual(found.ran_ns, S)
         self.assertEqual(len(found.locks), 1)
@@ -306,14 +307,14 @@ class Rules(unittest.TestCase):
             lock = {**LOCK, **dict.fromkeys(columns, 0), **times}
             lock |= {"wait_ns": waited, "process": "1", "first_ns": 0}
             program = Program([parts | row], [lock], [], [], [], 0, 0, slept, 2, 0.0, 0.0, 0.0)
-            load = verdict.load_of(lock, program)
+            load = hot_locks.load_of(lock, program)
             fixed = [demand.key_of(lock)]
             self.assertAlmostEqual(gain.bound(load, fixed), gained, places=2, msg=str(count))
             if count == 4:  # the first one never waits
                 rest = parts | {"sleep": slept - own} | row | {"threads": 3}
                 first = dict.fromkeys(STATES, 0) | {"sleep": own, "waits": 0} | row
                 program.threads[:] = [rest, first | {"threads": 1}]
-                load = verdict.load_of(lock, program)
+                load = hot_locks.load_of(lock, program)
                 self.assertAlmostEqual(gain.bound(load, fixed), gained, places=2)
 
     def test_a_holder_that_never_waits_is_one_of_the_threads_of_the_lock(self) -> None:
@@ -329,7 +330,7 @@ class Rules(unittest.TestCase):
             program = Program(
                 [others, holder], [lock], [], [], [], 0, 0, 600 * MS, 2, 0.0, 0.0, 0.0
             )
-            most = gain.bound(verdict.load_of(lock, program), [demand.key_of(lock)])
+            most = gain.bound(hot_locks.load_of(lock, program), [demand.key_of(lock)])
             self.assertAlmostEqual(most, 6, delta=0.05)
 
     def test_a_holder_of_a_python_lock_that_never_waits_is_one_of_its_threads(self) -> None:
@@ -346,7 +347,7 @@ class Rules(unittest.TestCase):
         useful = wake | {"wake_site": "0x30", "useful": 1800}
         herds = [{"size_from": 8, "count": 100}]
         self.assertEqual(self.kinds(wakes=[useless, useful], herds=herds), [])
-        self.assertEqual(self.kinds(wakes=[useless], herds=herds), [verdict.HERD])
+        self.assertEqual(self.kinds(wakes=[useless], herds=herds), [HERD])
 
     def kinds(self, **changed: Any) -> list[str]:
         return [finding.kind for finding in made(locks=[], threads=[], **changed).findings]

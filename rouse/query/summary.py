@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""What the verdict says where there is no finding: what threads wait for, or compute."""
+
+from __future__ import annotations
+
+from rouse.query import places, polling, thread_time
+from rouse.query.finding import IO_KINDS
+from rouse.query.program import STATES, UNEXPLAINED, Program
+from rouse.query.ran import PYTHON_TELLING, Running, busiest
+from rouse.tables.engine import Database
+from rouse.tables.views import CLIENTS
+from rouse.text import counted, duration, share
+
+CPU = "cpu-bound"
+BUSY = 0.85  # of the processors, or of the threads' time
+WORK_LEAST = 0.1  # of the waits for a thread, which it waits at work
+BESIDE_JOINS = 0.05  # a share of the time, from which on other waits are mentioned first
+IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
+QUEUED_LEAST = 0.05
+MOSTLY = 0.5
+
+
+def text_of(
+    database: Database,
+    program: Program,
+    time: dict[str, float],
+    idle: dict[str, float],
+    sampled: Running | None,
+) -> str:
+    """Say why there is no finding. idle: ns by part of the time in which threads had no work."""
+    at_work = program.sum("usr", "lat", "mutex", "rwlock", "io", "sleep", "in_call", "missing")
+    whole = program.processors * program.wall_ns
+    could = min(whole, at_work)
+    # On busy processors, a program that computes all the time has a share of them.
+    is_crowded = program.ran_ns + program.others_ran_ns > BUSY * whole
+    least = program.wall_ns / (4 if is_crowded else 1)
+    if (
+        could
+        and program.ran_ns > BUSY * min(could, whole - program.others_ran_ns)
+        and (program.ran_ns > BUSY * least)
+    ):
+        part = min(program.ran_ns / program.wall_ns, program.processors)
+        others = program.others_ran_ns / program.wall_ns
+        if others > part:
+            return (
+                f"Nothing to fix here: the processors are busy, {others:.1f} of"
+                f" {program.processors} with other programs and {part:.1f} with these threads"
+                f"{where_busy(program, sampled)} [{CPU}]"
+            )
+        return (
+            f"Nothing to fix here: the threads compute, on {part:.1f} of"
+            f" {counted(program.processors, 'processor')}{where_busy(program, sampled)} [{CPU}]"
+        )
+    if time[UNEXPLAINED] > MOSTLY * (1 - time["joins"]):
+        return "Nothing that was recorded is contended, but most of the time is unexplained"
+    all_ns = max(program.sum(*STATES), 1.0)
+    waits = {
+        name: max(part - idle.get(name, 0.0) / all_ns, 0.0)
+        for name, part in time.items()
+        if name not in ("running", UNEXPLAINED, CLIENTS)
+    }
+    # To join threads that are at work is no wait of interest if there is another one.
+    if any(part >= BESIDE_JOINS for name, part in waits.items() if name != "joins"):
+        del waits["joins"]
+    longest = max(waits, key=lambda name: waits[name], default="")
+    if not longest or waits[longest] < IDLE_REST:
+        what = "no thread waited"
+        if idle or time[CLIENTS]:
+            others = sum(ns for name, ns in idle.items() if name != CLIENTS)
+            is_served = time[CLIENTS] * all_ns > others
+            what = f"threads wait for {CLIENTS if is_served else 'work'}"
+        return f"Nothing is contended: {what}"
+    delivered = thread_time.delivery(program)[1] or 0
+    queued, ran = time["queued"] * all_ns - delivered, program.ran_ns
+    if longest == "queued" and delivered > queued:
+        return (
+            f"Nothing is contended, but threads waited {duration(delivered)} for wake-ups to reach"
+            f" a processor, and ran {duration(ran)}: they hand over to each other often, for"
+            " little work"
+        )
+    if longest == "queued" or (queued > ran and waits["queued"] >= QUEUED_LEAST):
+        return (
+            f"Nothing is contended, but threads were queued {duration(queued)} for a processor, and"
+            f" ran {duration(ran)}: there are too few processors, or other programs use them"
+        )
+    if longest == "conditions" and (event := places.longest_event(database, program.wall_ns)):
+        of_time = share(event.wait_ns / all_ns)
+        return (
+            f"No lock is contended, but threads wait for each other: {event.wait_label} waits"
+            f" {duration(event.wait_ns)} in all, {of_time} % of the time, until {event.wake_label}"
+            f"{does(event)}"
+        )
+    if waits[longest] < time[CLIENTS]:
+        return f"Nothing is contended: threads wait mostly for {CLIENTS}"
+    if longest == "locks":
+        return "Threads wait mostly for locks, but fixing one of them alone would gain nothing"
+    text = f"Nothing is contended: threads wait mostly for {longest}"
+    kinds = IO_KINDS if longest == "I/O" else ("sleep",) if longest == "timers" else ()
+    if place := places.longest(database, longest, kinds, program.wall_ns):
+        each = place.wait_ns / max(place.count, 1)
+        text += (
+            f", {duration(place.wait_ns)} of it in {place.kind} at {place.label},"
+            f" {counted(place.count, 'time')}, {duration(each)} each"
+        )
+        if place.kind == "sleep" and place.count >= polling.RATE * program.wall_ns / 1e9:
+            text += (
+                ". If that loop looks for an event, a condition variable or a semaphore would wake"
+                " the thread at once"
+            )
+    return text + meanwhile(program, sampled)
+
+
+def does(event: places.Event) -> str:
+    """Say what the thread that others wait for waits for itself."""
+    if event.back_ns:
+        return (
+            f", which waits {duration(event.back_ns)} for it in turn: there is little room between"
+            " the two, or little work at a time"
+        )
+    work = event.work
+    if work is None or work.wait_ns < WORK_LEAST * event.wait_ns:
+        return ""
+    return f", which {places.AT_WORK[work.kind]} {duration(work.wait_ns)} at {work.label} meanwhile"
+
+
+def meanwhile(program: Program, sampled: Running | None) -> str:
+    """Say where threads compute, if they do for about as long as the program runs."""
+    part = program.ran_ns / max(program.wall_ns, 1)
+    if part < BUSY:
+        return ""
+    return (
+        f". Meanwhile threads compute, on {part:.1f} of {counted(program.processors, 'processor')}"
+        f"{where_busy(program, sampled)}"
+    )
+
+
+def where_busy(program: Program, sampled: Running | None) -> str:
+    """Say in which function threads that compute run, and what shows more."""
+    if sampled is None:
+        return ". Run perf to see where"
+    function, part = busiest(sampled.python, PYTHON_TELLING)
+    if function and sampled.python_ns > MOSTLY * program.ran_ns:
+        return f", {share(part)} % of it in {function}. py-spy shows the lines"
+    function, part = busiest(sampled.stacks)
+    if not function:
+        return ". Run perf to see where"
+    return f", {share(part)} % of it in {function}. perf shows the instructions"
