@@ -87,6 +87,7 @@ class Event:
     wait_label: str
     wake_label: str
     wait_ns: int
+    count: int
     back_ns: int = 0  # how long the function of that call waited for them
     work: Place | None = None  # what that function waited for otherwise, the longest
 
@@ -126,8 +127,10 @@ def longest_event(database: Database, duration_ns: float) -> Event | None:
         and not is_idle(row, duration_ns)
     ]
     waited: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row in known:
         waited[row["wait_label"]] += row["wait_ns"]
+        counts[row["wait_label"]] += row["count"]
     if not waited:
         return None
     ((place, wait_ns),) = waited.most_common(1)
@@ -145,4 +148,4 @@ def longest_event(database: Database, duration_ns: float) -> Event | None:
         if row["kind"] in AT_WORK and function_of(row["wait_label"]) == function
     )
     is_mutual = function != function_of(place) and back_ns >= BACK_LEAST * wait_ns
-    return Event(place, waker, wait_ns, back_ns if is_mutual else 0, work)
+    return Event(place, waker, wait_ns, counts[place], back_ns if is_mutual else 0, work)

@@ -17,6 +17,8 @@ WORK_LEAST = 0.1  # of the waits for a thread, which it waits at work
 BESIDE_JOINS = 0.05  # a share of the time, from which on other waits are mentioned first
 IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
 QUEUED_LEAST = 0.05
+PERIODS_LEAST, PERIOD_LEAST_NS = 20, 500_000
+DRIFT = 1.2  # how much longer than such a sleep others wait for the next time
 MOSTLY = 0.5
 
 
@@ -120,7 +122,21 @@ def does(event: places.Event) -> str:
     work = event.work
     if work is None or work.wait_ns < WORK_LEAST * event.wait_ns:
         return ""
-    return f", which {places.AT_WORK[work.kind]} {duration(work.wait_ns)} at {work.label} meanwhile"
+    text = f", which {places.AT_WORK[work.kind]} {duration(work.wait_ns)} at {work.label} meanwhile"
+    return text + drift(event, work)
+
+
+def drift(event: places.Event, work: places.Place) -> str:
+    """Say how a period is kept, if a thread may sleep for one after its work."""
+    each = work.wait_ns / max(work.count, 1)
+    if work.kind != "sleep" or work.count < PERIODS_LEAST or each < PERIOD_LEAST_NS:
+        return ""
+    if event.wait_ns / max(event.count, 1) < DRIFT * each:
+        return ""
+    return (
+        f", {duration(each)} each. If that is to be a period, the time for the work comes on top:"
+        " clock_nanosleep until a time (TIMER_ABSTIME) does not add it"
+    )
 
 
 def meanwhile(program: Program, sampled: Running | None) -> str:

@@ -227,6 +227,10 @@ class Rules(unittest.TestCase):
         ]
         said = self.summary([wait, sleep], sites, cond=800, sleep=100)
         self.assertIn("until advance_world+0x9, which sleeps 100 ms at advance_world+0x17", said)
+        self.assertNotIn("TIMER_ABSTIME", said)  # others wait for less than such a sleep
+        said = self.summary([wait | {"useful": 300}, sleep], sites, cond=800, sleep=100)
+        self.assertIn("1.11 ms each. If that is to be a period", said)
+        self.assertIn("TIMER_ABSTIME", said)
         back = {"kind": "futex", "wait_site": "0x20", "wake_site": "0x10", "useful": 900}
         said = self.summary([wait, back | {"wait_ns": 90 * MS}], sites, cond=890)
         self.assertIn("until advance_world+0x9, which waits 90.0 ms for it in turn", said)
