@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the verdict says where there is no finding: what threads wait for, or compute."""
+"""The verdict's text where there is no finding: which waits are long, or where threads compute."""
 
 from __future__ import annotations
 
