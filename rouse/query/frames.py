@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rouse.query.finding import Row
 from rouse.symbols.demangle import short
 from rouse.symbols.sites import LIBRARY_MODULES, LIBRARY_SOURCES
 from rouse.tables.engine import Database
@@ -17,7 +18,8 @@ from rouse.tables.views import NOT_KNOWN, names, quoted
 # A template's name begins with the type of its result, and that of a method of a trait with `<`.
 LIBRARY_NAMES = re.compile(r"^([\w ]+[*&]* )?<*(std|__gnu_cxx|core|alloc)::|^_")
 SITES_MOST = 500  # of one query
-# Where threads begin, in libc and in programs.
+# Where threads begin, in programs and in libc, whose functions often have no names.
+LIBC = re.compile(r"/(libc|libpthread)[-.][^/]*$")
 BEGINNINGS = ("clone", "clone3", "__clone", "__clone3", "start_thread", "_start")
 
 
@@ -60,10 +62,10 @@ def calls(database: Database, sites: Iterable[str]) -> Calls:
         " ORDER BY process, site, frame"
     )
     found: Known = {}
-    outermost: dict[tuple[str, str], str] = {}
+    outermost: dict[tuple[str, str], Row] = {}
     for row in rows:
         key = (row["process"], row["site"])
-        outermost[key] = row["function"] or ""
+        outermost[key] = row
         if LIBRARY_MODULES.search(row["module"] or ""):
             continue
         file = "" if LIBRARY_SOURCES.search(row["file"] or "") else row["file"] or ""
@@ -71,8 +73,14 @@ def calls(database: Database, sites: Iterable[str]) -> Calls:
         for name in (row["function"] or "", *(row["within"] or "").split("\n")):
             if name and not LIBRARY_NAMES.match(name):
                 own.append(Function(short(name), posixpath.basename(file)))
-    cut = {key for key, name in outermost.items() if name not in BEGINNINGS}
+    cut = {key for key, row in outermost.items() if not is_beginning(row)}
     return Calls(found, continued(found, cut))
+
+
+def is_beginning(row: Row) -> bool:
+    if row["function"]:
+        return row["function"] in BEGINNINGS
+    return bool(LIBC.search(row["module"] or ""))
 
 
 def continued(found: Known, cut: set[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -17,6 +17,7 @@ from rouse.query import (
     accept_herds,
     demand,
     file_locks,
+    frames,
     gain,
     handovers,
     herds,
@@ -125,6 +126,30 @@ class SmallPool(unittest.TestCase):
 
     def test_few_waiters_are_no_finding(self) -> None:
         self.assertEqual(self.rows(self.wake(wait_ns=400 * MS)), [])
+
+
+class CallStacks(unittest.TestCase):
+    def test_stack_that_is_cut_off_is_continued_as_all_others_are(self) -> None:
+        libc = {"module": "/usr/lib/libc.so.6", "function": None}
+        whole = site(0x7010, "inner+0x1", "outer+0x1", "begin+0x1")
+        sites = [
+            *(*whole[:2], {**whole[2], **libc}),
+            *site(0x7020, "leaf+0x1", "inner+0x9"),
+            *site(0x7030, "leaf+0x5", "stray+0x1"),
+        ]
+        database = engine.open_tables(orders(sites=sites))
+        self.addCleanup(database.close)
+        calls = frames.calls(database, ["0x7010", "0x7020", "0x7030"])
+        named = {site: [each.name for each in found] for (_, site), found in calls.known.items()}
+        self.assertEqual(
+            named,
+            {
+                "0x7010": ["inner", "outer"],
+                "0x7020": ["leaf", "inner", "outer"],
+                "0x7030": ["leaf", "stray"],
+            },
+        )
+        self.assertEqual({site for _, site in calls.cut}, {"0x7030"})
 
 
 class UnderLock(unittest.TestCase):
@@ -417,10 +442,8 @@ class SmallThreadPool(unittest.TestCase):
 
     def test_requests_that_wait_for_inner_ones_to_the_same_pool(self) -> None:
         """The stack of their wait was too deep, and the call of the loop is known from others."""
-        sites = (
-            *self.SITES,
-            *site(0x6180, "wait_for+0x1", "assemble+0x3", "call_1+0x1", "call_2+0x1", "query+0x1"),
-        )
+        cut = site(0x6180, "wait_for+0x1", "assemble+0x3", "call_1+0x1", "query+0x1")
+        sites = (*self.SITES, *cut)
         inner = {**self.ASKED, "wait_site": "0x6180", "wait_ns": 1900 * MS}
         for count, estimate in ((600, 12000 / 975), (900, None)):
             (pool,) = self.rows(
