@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rouse.query import frames, gain, measures
+from rouse.query import frames, gain, measures, python_locks
 from rouse.query.demand import load_without
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, PAUSES, Finding, Row
 from rouse.query.program import STATES, Program
+from rouse.query.ran import Running
 from rouse.tables.engine import Database
 from rouse.text import duration
 
@@ -20,7 +21,7 @@ NEAR = 3  # calls, from a wait to the function that takes the lock and waits for
 OFTEN = 0.5  # of the elapsed time, that such a function waits for other things
 
 
-def find(database: Database, program: Program) -> list[Finding]:
+def find(database: Database, program: Program, sampled: Running | None = None) -> list[Finding]:
     every = database.rows(measures.waits_and_wakes())
     rows = [row for row in every if row["kind"] == "file lock"]
     wait_ns, count = (sum(row[key] for row in rows) for key in ("wait_ns", "count"))
@@ -31,10 +32,14 @@ def find(database: Database, program: Program) -> list[Finding]:
     most, expected = gain.bound(load, []), gain.estimate(load, [])
     if most < LEAST_GAIN:
         return []
-    waiter = rows[0]["label"]
-    both = user(rows[0], [row for row in every if row["kind"] in PAUSES], database, program)
+    waiter, of = rows[0]["label"], {row["process"] for row in rows}
     holder, does = "", ""
-    if both := user(rows[0], [row for row in every if row["kind"] in PAUSES], database, program):
+    of_python = [stack for stack in sampled.python_all if stack.process in of] if sampled else []
+    place, during = python_locks.sides(of_python, wait_ns / (program.wall_ns or 1))
+    if place:
+        waiter, holder = place, during
+        does = f" Those that wait for none are mostly in {during} then." if during else ""
+    elif both := user(rows[0], [row for row in every if row["kind"] in PAUSES], database, program):
         function, place, slept_ns = both
         holder = function.label
         does = (

@@ -21,6 +21,7 @@ from rouse.text import duration
 PYTHON_LOCK = "python-lock"
 SEVERAL = 1.2  # threads that wait for it on average
 MOSTLY = 0.5
+NEAR = 2  # the function that waits, and its caller
 FUNCTIONS = ("PyThread_acquire_lock_timed", "PyThread_acquire_lock")
 WAITS = f"""
 SELECT w.process, w.object, MIN(w.wait_site) AS wait_site, SUM(w.wait_ns) AS wait_ns,
@@ -68,7 +69,8 @@ def sides(stacks: list[PythonStack], waiting: float) -> tuple[str, str]:
     """Return where threads wait for a lock, and where the thread is that holds it. Empty: unknown.
 
     waiting: how many threads wait for it on average. They are the most that wait at one place, if
-    their number is about that. The holder is in a call that was made from the same function.
+    their number is about that. The holder is in a call that was made from the same function, or
+    from its caller: __enter__ returns with the lock.
     """
     places: Counter[str] = Counter()
     for stack in stacks:
@@ -79,10 +81,21 @@ def sides(stacks: list[PythonStack], waiting: float) -> tuple[str, str]:
     others = [stack for stack in stacks if stack.place[1] != waiter]
     if count < MOSTLY * waiting / (waiting + 1) * places.total():
         return "", ""
-    (function,) = {stack.place[0] for stack in stacks if stack.place[1] == waiter}
-    held: Counter[str] = Counter()
-    for stack in others:
-        callers = (PythonStack("", 1, (frame,)).place[0] for frame in stack.frames)
-        if function in callers:
-            held[stack.place[1]] += stack.samples
-    return waiter, held.most_common(1)[0][0] if held else ""
+    mine = max(
+        (stack for stack in stacks if stack.place[1] == waiter), key=lambda stack: stack.samples
+    )
+    for function in calls_of(mine)[:NEAR]:
+        held: Counter[str] = Counter()
+        for stack in others:
+            if function in calls_of(stack):
+                held[stack.place[1]] += stack.samples
+        if held:
+            return waiter, held.most_common(1)[0][0]
+    return waiter, ""
+
+
+def calls_of(stack: PythonStack) -> list[str]:
+    """Return the program's functions of a stack, the innermost first."""
+    functions = [PythonStack("", 1, (frame,)).place[0] for frame in stack.frames]
+    function = stack.place[0]
+    return functions[functions.index(function) :] if function in functions else functions

@@ -69,7 +69,7 @@ def find(database: Database, program: Program) -> dict[Key, Finding]:
         holds.setdefault(key_of(row), []).append(row)
     found = {}
     for key, rows in sides.items():
-        lock = Lock(known[key], rows, holds.get(key, []), program.wall_ns)
+        lock = Lock(known[key], rows, holds.get(key, []), program)
         finding = lock.convoy() or lock.starved()
         if finding:
             found[key] = finding
@@ -77,8 +77,9 @@ def find(database: Database, program: Program) -> dict[Key, Finding]:
 
 
 class Lock:
-    def __init__(self, row: Row, sides: list[Row], holds: list[Row], wall_ns: int) -> None:
-        self.wall_ns = wall_ns or 1
+    def __init__(self, row: Row, sides: list[Row], holds: list[Row], program: Program) -> None:
+        self.wall_ns = program.wall_ns or 1
+        self.queued_ns = program.sum("lat")
         self.sides = sides
         self.name = lock_name(row)
         self.wait_ns = row["wait_ns"]
@@ -138,11 +139,13 @@ class Lock:
         """Return how much more often writers can get it if they never wait, at most.
 
         How many threads write is not known. At least as many as wait at once on average; with more,
-        the part of their time that they wait, and the gain, is smaller.
+        the part of their time that they wait, and the gain, is smaller. They may have been queued
+        for a processor, which the readers use.
         """
         whole = self.wall_ns * math.ceil(wait_ns / self.wall_ns)
         rest = whole - wait_ns
-        return whole / max(rest - count * (SLEEP_SAVES_NS + WAIT_NS), rest / 2, 1)
+        saved = count * (SLEEP_SAVES_NS + WAIT_NS) + self.queued_ns
+        return whole / max(rest - saved, rest / 2, 1)
 
 
 def better(finding: Finding | None, shared: Finding | None) -> Finding | None:

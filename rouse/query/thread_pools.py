@@ -118,6 +118,8 @@ def find(database: Database, program: Program) -> Found:
         finding = None
         if pool.is_behind(program):
             finding = idle(pool, program) or small(pool.of_senders(known), program)
+        else:
+            finding = uneven(pool, program)
         if finding:
             found.findings.append(finding)
             found.served.update(row["label"] for row in pool.served)
@@ -240,6 +242,36 @@ def idle(pool: Pool, program: Program) -> Finding | None:
     blame = round(queued)
     return Finding(
         *(IDLE_POOL, pool.name, pool.waiter, pool.user.label, blame, most, expected, text)
+    )
+
+
+def uneven(pool: Pool, program: Program) -> Finding | None:
+    """Threads of the pool that never get work, beside some that have it all and let others wait.
+
+    As where each has a queue, and nearly all requests go to the same one.
+    """
+    wall = program.wall_ns or 1
+    never = [row for row in pool.idle if row["wait_ns"] > LONG * wall * row["count"]]
+    idle_ns, asked_ns, slept_ns = sum_of(never), sum_of(pool.asked), sum_of(pool.served)
+    waits = sum(row["count"] for row in pool.idle)
+    if idle_ns < IDLE_LEAST * wall or asked_ns < QUEUED_LEAST * wall or waits >= ASKED_LEAST:
+        return None
+    busy_ns = slept_ns + program.sum(*WORK)
+    if busy_ns < BUSY * wall:
+        return None
+    ran = least_ran(program.ran_ns, 0, program)
+    most = min((busy_ns + idle_ns) / busy_ns, program.processors * wall / max(ran, 1.0))
+    if most < LEAST_GAIN:
+        return None
+    longest = max(pool.served, key=lambda row: row["wait_ns"], default=None)
+    does = f", which wait mostly at {longest['label']}" if longest else ""
+    text = (
+        f"{pool.name}: {idle_ns / wall:.1f} threads wait for work all the time, at"
+        f" {never[0]['label']}, and {pool.waiter} waits {duration(asked_ns)} for the others{does}:"
+        f" they get all the work. Evenly shared at most {most:.2f}x the throughput [{IDLE_POOL}]"
+    )
+    return Finding(
+        *(IDLE_POOL, pool.name, pool.waiter, pool.user.label, asked_ns, most, None, text)
     )
 
 

@@ -373,10 +373,18 @@ class IdlePool(unittest.TestCase):
         self.assertAlmostEqual(pool.gain or 0, 7960 / 960)
 
     def test_requests_that_are_being_served_do_not_wait(self) -> None:
-        self.assertEqual(self.rows(7000, 1000, 960), [])
+        self.assertEqual(self.rows(7000, 1000, 960, often=107), [])
 
     def test_pool_whose_threads_are_woken_again_and_again(self) -> None:
         self.assertEqual(self.rows(7000, 8000, 960, often=500), [])
+
+    def test_threads_that_get_no_work_while_one_that_never_waits_has_it_all(self) -> None:
+        (pool,) = self.rows(7000, 950, 960)
+        self.assertEqual((pool.kind, pool.holder), (thread_pools.IDLE_POOL, "print"))
+        self.assertEqual((pool.waiter, pool.blame_ns), ("ask+0x1", 950 * MS))
+        self.assertAlmostEqual(pool.gain_most or 0, 7960 / 960)
+        self.assertEqual(self.rows(7000, 950, 960, often=500), [])  # each waits for work at times
+        self.assertEqual(self.rows(7000, 400, 960), [])  # hardly anyone waits for it
 
     def test_pool_whose_threads_are_all_busy_is_too_small(self) -> None:
         (pool,) = self.rows(160, 8000, 960)
@@ -885,6 +893,14 @@ class PythonLocks(unittest.TestCase):
     def test_most_threads_are_where_they_wait(self) -> None:
         self.assertEqual(self.sides(70, 10, 10), ("Quotes.refresh q.py:3", "fetch q.py:1"))
         self.assertEqual(self.sides(70, 0, 10), ("Quotes.refresh q.py:3", ""))
+
+    def test_holder_that_has_returned_with_the_lock_is_in_a_call_from_the_same_caller(self) -> None:
+        waiting = ("Register.__enter__ (/q.py:3)", "issue (/q.py:9)", "main (/q.py:20)")
+        printing = ("send (/q.py:1)", "issue (/q.py:10)", "main (/q.py:20)")
+        found = [PythonStack("p", 70, waiting), PythonStack("p", 10, printing)]
+        found.append(PythonStack("p", 10, ("compose (/q.py:30)", "main (/q.py:19)")))
+        places = ("Register.__enter__ q.py:3", "send q.py:1")
+        self.assertEqual(python_locks.sides(found, 7.0), places)
 
     def test_too_few_samples_or_other_places_tell_nothing(self) -> None:
         self.assertEqual(self.sides(7, 1, 1), ("", ""))
