@@ -7,6 +7,7 @@ the next one. Of a queue, one function takes and another one puts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,18 +49,16 @@ def find(database: Database, program: Program) -> Found:
     rows = database.rows(measures.wake_ledger(cut))
     whole = program.sum(*STATES) - program.sum("join", "accept")
     least = max(LEAST_SHARE * whole, LEAST_NS, LEAST_WAITERS * program.wall_ns)
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    of_java = java_locks.sites(database) if rows else set()
-    for row in rows:
-        if (row["process"], row["wait_site"]) not in of_java:
-            groups.setdefault((row["process"], row["kind"], row["wait_site"]), []).append(row)
-    groups = {key: some for key, some in groups.items() if sum(r["wait_ns"] for r in some) > least}
-    sites = {row[key] for some in groups.values() for row in some for key in SITES}
+    found = Found([], set())
+    if sum(row["wait_ns"] for row in rows) < least:
+        return found
+    of_java = java_locks.sites(database)
+    rows = [row for row in rows if (row["process"], row["wait_site"]) not in of_java]
+    sites = {row[key] for row in rows for key in SITES}
     others = [row for row in database.rows(measures.waits_and_wakes()) if row["kind"] in WORK]
     known = frames.functions(database, sites | {row["wait_site"] for row in others})
-    found = Found([], set())
-    for some in groups.values():
-        pool = pool_of(some, known)
+    for some in groups_of(rows, known):
+        pool = pool_of(some, known) if sum(row["wait_ns"] for row in some) > least else None
         if pool is None:
             continue
         if is_barrier(pool, others, known, program):
@@ -67,6 +66,16 @@ def find(database: Database, program: Program) -> Found:
         elif small := finding(pool, others, known, program):
             found.findings.append(small)
     return found
+
+
+def groups_of(rows: list[Row], known: frames.Known) -> list[list[Row]]:
+    """Return the waits of each place. Processes that call it in the same way may share the pool."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        site = (row["process"], row["wait_site"])
+        functions = [function.name for function in known.get(site, [])] or site
+        groups.setdefault((row["kind"], row["wait_label"], *functions), []).append(row)
+    return list(groups.values())
 
 
 SITES = ("wait_site", "wake_site")
@@ -80,15 +89,15 @@ def user_of(row: Row, known: frames.Known) -> frames.Function | None:
     return frames.common(waiter, waker, NEAR)
 
 
-def uses(user: frames.Function, process: str, others: list[Row], known: frames.Known) -> int:
+def uses(pool: Pool, others: list[Row], known: frames.Known) -> int:
     """How often the function that has something of the pool waits for something else meanwhile."""
-    counts = [
-        row["count"]
-        for row in others
-        if row["process"] == process
-        and user.name in {each.name for each in known.get((process, row["wait_site"]), [])[:NEAR]}
-    ]
-    return max(counts, default=0)
+    processes = {row["process"] for row in pool.rows}
+    counts: Counter[str] = Counter()
+    for row in others:
+        near = known.get((row["process"], row["wait_site"]), [])[:NEAR]
+        if row["process"] in processes and pool.user.name in {each.name for each in near}:
+            counts[row["label"]] += row["count"]
+    return max(counts.values(), default=0)
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ def is_barrier(pool: Pool, others: list[Row], known: frames.Known, program: Prog
 
     A pool may wake all that wait for each thing that is returned: much more often.
     """
-    used = uses(pool.user, pool.row["process"], others, known)
+    used = uses(pool, others, known)
     return wakes_all(pool, program) and (used < LEAST_WAITS or pool.count < SEVERAL * used)
 
 
@@ -131,7 +140,7 @@ def finding(pool: Pool, others: list[Row], known: frames.Known, program: Program
     """others: waits of the kinds of WORK."""
     rows, most_row, user, count = pool.rows, pool.row, pool.user, pool.count
     if wakes_all(pool, program):
-        count = uses(user, most_row["process"], others, known)
+        count = uses(pool, others, known)
     wait_ns = sum(row["wait_ns"] for row in rows)
     load = load_without(wait_ns, ("cond", "sem"), program)
     most, expected = gain.bound(load, []), gain.estimate(load, [])

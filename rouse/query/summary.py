@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rouse.query import places, polling, thread_time
 from rouse.query.finding import IO_KINDS
 from rouse.query.program import STATES, UNEXPLAINED, Program
@@ -20,6 +22,7 @@ QUEUED_LEAST = 0.05
 PERIODS_LEAST, PERIOD_LEAST_NS = 20, 500_000
 DRIFT = 1.2  # how much longer than such a sleep others wait for the next time
 MOSTLY = 0.5
+PLACES_MOST, PLACE_LEAST = 3, 0.05  # of a Python program's threads, and a share of their time
 
 
 def text_of(
@@ -90,7 +93,7 @@ def text_of(
         return (
             f"No lock is contended, but threads wait for each other: {event.wait_label} waits"
             f" {duration(event.wait_ns)} in all, {of_time} % of the time, until {event.wake_label}"
-            f"{does(event)}"
+            f"{does(event)}{in_python(sampled)}"
         )
     if waits[longest] < time[CLIENTS]:
         return f"Nothing is contended: threads wait mostly for {CLIENTS}"
@@ -109,7 +112,7 @@ def text_of(
                 ". If that loop looks for an event, a condition variable or a semaphore would wake"
                 " the thread at once"
             )
-    return text + meanwhile(program, sampled)
+    return text + meanwhile(program, sampled) + in_python(sampled)
 
 
 def does(event: places.Event) -> str:
@@ -137,6 +140,21 @@ def drift(event: places.Event, work: places.Place) -> str:
         f", {duration(each)} each. If that is to be a period, the time for the work comes on top:"
         " clock_nanosleep until a time (TIMER_ABSTIME) does not add it"
     )
+
+
+def in_python(sampled: Running | None) -> str:
+    """Say in which functions the threads of a Python program are. Empty: it is none."""
+    found: Counter[str] = Counter()
+    for stack in sampled.python_all if sampled else []:
+        found[stack.place[1]] += stack.samples
+    if found.total() < PYTHON_TELLING:
+        return ""
+    some = [
+        f"{place} ({share(count / found.total())} %)"
+        for place, count in found.most_common(PLACES_MOST)
+        if count >= PLACE_LEAST * found.total()
+    ]
+    return f". In Python, threads are at {', '.join(some)}" if some else ""
 
 
 def meanwhile(program: Program, sampled: Running | None) -> str:

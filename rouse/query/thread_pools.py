@@ -256,7 +256,7 @@ def uneven(pool: Pool, program: Program) -> Finding | None:
     waits = sum(row["count"] for row in pool.idle)
     if idle_ns < IDLE_LEAST * wall or asked_ns < QUEUED_LEAST * wall or waits >= ASKED_LEAST:
         return None
-    busy_ns = slept_ns + program.sum(*WORK)
+    busy_ns = min(slept_ns + program.sum(*WORK), wall)
     if busy_ns < BUSY * wall:
         return None
     ran = least_ran(program.ran_ns, 0, program)

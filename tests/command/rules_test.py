@@ -87,6 +87,14 @@ class SmallPool(unittest.TestCase):
         self.assertEqual((pool.waiter, pool.holder), ("take+0x5", "serve"))
         self.assertAlmostEqual(pool.gain or 0, 1000 / 300, places=2)
 
+    def test_pool_that_processes_share_is_one(self) -> None:
+        sites = [*self.SITES, *({**row, "process": "other"} for row in self.SITES)]
+        half = self.wake(wait_ns=2800 * MS)
+        wakes = [half, {**half, "process": "other"}]
+        (pool,) = found(threads=self.THREADS, sites=sites, wakes=wakes)
+        self.assertEqual((pool.kind, pool.blame_ns), (SMALL_POOL, 5600 * MS))
+        self.assertAlmostEqual(pool.gain or 0, 1000 / 300, places=2)
+
     def test_semaphore_of_a_library_is_a_futex(self) -> None:
         (pool,) = self.rows(self.wake(kind="futex"))
         self.assertEqual((pool.kind, pool.holder), (SMALL_POOL, "serve"))
