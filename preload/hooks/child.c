@@ -3,7 +3,8 @@
  * child.c - waitpid and its kin, and system: waits for the end of a child process.
  *
  * A process that waits only for its children, such as a shell, is not recorded: it would hide the programs that
- * it starts. So a wait for a child is recorded only if the process has waited for something else before.
+ * it starts. So a wait for a child is recorded only if the process has a recording: the thread has acquired a lock, or
+ * a thread has waited for something else.
  *
  * A call that waits is first made with WNOHANG. A cancelled thread leaves by unwinding: this file is compiled with
  * -fexceptions.
@@ -22,7 +23,7 @@ struct asked {
 
 static bool begin(struct rpi_wait *wait, const void *site)
 {
-    return rsi_load_relaxed(&rpi_wait_is_any) &&
+    return (rpi_self || rsi_load_relaxed(&rpi_wait_is_any)) &&
            rpi_wait_begin(wait, RSI_STORE_WAIT_CHILD, NULL, site);
 }
 

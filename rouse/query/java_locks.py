@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from rouse.query import measures
 from rouse.query.demand import least_ran
-from rouse.query.finding import LEAST_NS, LEAST_SHARE, SMALL_POOL, Finding, Row
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, SMALL_POOL, Finding, Row
 from rouse.query.program import STATES, Program
 from rouse.query.ran import Running, busiest
 from rouse.sched.java_dumps import JavaWaits
@@ -26,6 +26,9 @@ MONITOR, LOCK = "java-monitor", "java-lock"
 DUMPS_LEAST = 2
 WAITING_LEAST = 0.5  # threads on average
 OWN = 0.25  # of the CPU time, which the program's methods have at least
+# By how much the time from a release until the next thread runs lengthens each use of a lock or a
+# pool, at most. Dumps do not tell it; without waits it is saved.
+HANDOVER = 1.05
 NAME = "Java's monitors"
 METHOD = re.compile(r"[\w.$<>]+\.[\w$<>]+$")  # of Java, as the JVM writes it
 NEAR = 6  # frames between the wait and the JVM's function
@@ -84,6 +87,7 @@ class JavaLock:
     process: str
     type: str
     is_monitor: bool
+    taker: str  # the method that takes from a queue; empty: it is a lock or a semaphore
     waits: list[JavaWaits] = field(default_factory=list)
 
     @property
@@ -111,12 +115,13 @@ class JavaLock:
 
 def locks_of(program: Program, sampled: Running | None) -> list[Finding]:
     """The findings of the dumps."""
-    found: dict[tuple[str, str, bool], JavaLock] = {}
+    found: dict[tuple[str, str, bool, str], JavaLock] = {}
     for process, waits in sampled.java if sampled else []:
         if waits.dumps >= DUMPS_LEAST:
-            key = (process, waits.lock, waits.is_monitor)
+            key = (process, waits.lock, waits.is_monitor, waits.taker)
             found.setdefault(key, JavaLock(*key)).waits.append(waits)
-    return [lock_finding(lock, program) for lock in found.values() if lock.waiting >= WAITING_LEAST]
+    made = [lock_finding(lock, program) for lock in found.values() if lock.waiting >= WAITING_LEAST]
+    return [each for each in made if each]
 
 
 def by_processors(program: Program) -> float:
@@ -128,16 +133,21 @@ def by_processors(program: Program) -> float:
     return program.processors * (program.wall_ns or 1) / max(ran, 1.0)
 
 
-def lock_finding(lock: JavaLock, program: Program) -> Finding:
-    """The bound: no more threads than those that acquire it can run, nor than processors do."""
+def lock_finding(lock: JavaLock, program: Program) -> Finding | None:
+    """The bound: no more threads than those that acquire it can run, nor than processors do.
+
+    Each of them also works without the handovers.
+    """
     wall = program.wall_ns or 1
     free = max(lock.threads - lock.most, 1)
-    most = max(min(lock.threads / free, by_processors(program)), 1.0)
+    most = max(min(HANDOVER * lock.threads / free, by_processors(program)), 1.0)
     waiter, holder = lock.most_at("waiter"), lock.most_at("holder")
     kind = MONITOR if lock.is_monitor else LOCK
     name = f"a monitor of {lock.type}" if lock.is_monitor else lock.type
     until = f", while its holder is mostly in {holder}" if holder else ""
     wait_ns = round(lock.waiting * wall)
+    if lock.taker:
+        return pool_finding(lock, waiter, holder, wait_ns, most)
     if permits := lock.waits[0].permits:
         name = name.partition("$")[0]  # without how it orders the threads
         until = f", while those that have one are mostly in {holder}" if holder else ""
@@ -152,6 +162,23 @@ def lock_finding(lock: JavaLock, program: Program) -> Finding:
         f" Without these waits at most {most:.2f}x the throughput [{kind}]"
     )
     return Finding(kind, name, waiter, holder, wait_ns, most, None, text)
+
+
+def pool_finding(
+    lock: JavaLock, waiter: str, holder: str, wait_ns: int, most: float
+) -> Finding | None:
+    """Of a queue or a condition, by which threads get something that they put back."""
+    if most < LEAST_GAIN:
+        return None
+    name, threads, used = f"the pool of {lock.taker}", lock.threads, lock.waits[0].permits
+    during = f", and are mostly in {holder}" if holder else ""
+    text = (
+        f"{name} is too small: {waiter} waits, {lock.waiting:.1f} of {threads} threads on average,"
+        f" for what it takes from {lock.type}, while {counted(used, 'thread has', 'threads have')}"
+        f" something of it{during}. If they put it back, a larger pool gains at most {most:.2f}x;"
+        f" if others bring it, these are too slow [{SMALL_POOL}]"
+    )
+    return Finding(SMALL_POOL, name, waiter, holder, wait_ns, most, None, text)
 
 
 def unknown(database: Database, program: Program, sampled: Running | None = None) -> list[Finding]:

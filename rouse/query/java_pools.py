@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from rouse.query.finding import LEAST_GAIN, SMALL_POOL, Finding
-from rouse.query.java_locks import DUMPS_LEAST, by_processors
+from rouse.query.java_locks import DUMPS_LEAST, HANDOVER, by_processors
 from rouse.query.program import Program
 from rouse.query.ran import Running
 from rouse.sched.java_dumps import JavaPool
@@ -20,7 +20,7 @@ def find(program: Program, sampled: Running | None) -> list[Finding]:
 def finding(pool: JavaPool, program: Program) -> Finding | None:
     """The bound: all requests are served at once, as far as there are processors."""
     waiting, busy, queued = (count / pool.dumps for count in (pool.waiting, pool.busy, pool.queued))
-    most = min(waiting / busy, by_processors(program))
+    most = min(HANDOVER * waiting / busy, by_processors(program))
     if pool.dumps < DUMPS_LEAST or queued < QUEUED_LEAST or most < LEAST_GAIN:
         return None
     queued_ns = round(queued * program.wall_ns)

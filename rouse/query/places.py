@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rouse.query import measures
+from rouse.query import java_locks, measures
 from rouse.query.finding import most_of
 from rouse.query.polling import function_of
 from rouse.query.specs import Row
@@ -118,11 +118,16 @@ def longest_of(some: Iterable[Row]) -> Place | None:
 
 
 def longest_event(database: Database, duration_ns: float) -> Event | None:
-    """Return the place where threads wait longest for a known call of other threads."""
+    """Return the place where threads wait longest for a known call of other threads.
+
+    A JVM's own threads do not count.
+    """
+    internal = java_locks.internal_sites(database)
     known = [
         row
         for row in rows(database)
         if row["role"] == "woke"
+        and (row["process"], row["wait_site"]) not in internal
         and row["other_site"] != NOT_KNOWN
         and not is_idle(row, duration_ns)
     ]

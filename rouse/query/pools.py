@@ -25,6 +25,7 @@ LEAST_WAITERS = 0.5  # on average
 # The calls between the function that has something of the pool, and those that take and return it.
 NEAR = 2
 NEARLY_ALL, MOSTLY = 0.9, 0.5
+ONE = 1.3  # threads that use a pool on average, below which it is a lock
 
 
 def cut(rows: str, _order: Sequence[str]) -> str:
@@ -89,15 +90,23 @@ def user_of(row: Row, known: frames.Known) -> frames.Function | None:
     return frames.common(waiter, waker, NEAR)
 
 
-def uses(pool: Pool, others: list[Row], known: frames.Known) -> int:
-    """How often the function that has something of the pool waits for something else meanwhile."""
+def used_at(pool: Pool, others: list[Row], known: frames.Known, sum_of: str) -> tuple[str, int]:
+    """Where the function that has something of the pool mostly waits for something else meanwhile.
+
+    sum_of: the column by which, "count" or "wait_ns". Return also its sum. Empty: nowhere.
+    """
     processes = {row["process"] for row in pool.rows}
-    counts: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for row in others:
         near = known.get((row["process"], row["wait_site"]), [])[:NEAR]
         if row["process"] in processes and pool.user.name in {each.name for each in near}:
-            counts[row["label"]] += row["count"]
-    return max(counts.values(), default=0)
+            sums[row["label"]] += row[sum_of]
+    return next(iter(sums.most_common(1)), ("", 0))
+
+
+def uses(pool: Pool, others: list[Row], known: frames.Known) -> int:
+    """How often the function that has something of the pool waits for something else meanwhile."""
+    return used_at(pool, others, known, "count")[1]
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,16 @@ def finding(pool: Pool, others: list[Row], known: frames.Known, program: Program
     waiter, giver = most_row["wait_label"], most_row["wake_label"]
     name = most_row["object_name"] or f"the pool of {waiter}"
     each, waiting = duration(wait_ns / count), wait_ns / program.wall_ns
+    if load.threads - waiting < ONE:
+        work = used_at(pool, others, known, "wait_ns")[0]
+        during = f", and waits mostly at {work} until then" if work else ""
+        text = (
+            f"{name} lets one thread pass at a time, as a lock does: of {load.threads:.1f} threads"
+            f" {waiting:.1f} wait on average, {each} each, until {user.name} returns it at"
+            f" {giver}{during}. Less work before that, or more permits if several threads may"
+            f" pass, gains at most {most:.2f}x, about {expected:.2f}x the throughput [{SMALL_POOL}]"
+        )
+        return Finding(SMALL_POOL, name, waiter, user.label, wait_ns, most, expected, text)
     text = (
         f"{name} is too small: of {load.threads:.1f} threads {waiting:.1f} wait on average and"
         f" {load.threads - waiting:.1f} use it. They wait {each} each, until {user.name}"

@@ -14,7 +14,7 @@ from rouse.clock import NS
 from rouse.query import measures
 from rouse.query.specs import Row
 from rouse.sched.cpu_samples import Ran
-from rouse.sched.java_dumps import JavaPool, JavaWaits
+from rouse.sched.java_dumps import JavaPlace, JavaPool, JavaWaits
 from rouse.sched.python_samples import PER_S
 from rouse.symbols.demangle import short
 from rouse.symbols.images import Image, Names
@@ -64,6 +64,18 @@ class Stack:
     def function(self) -> str:
         """The innermost function that is the program's, or else the innermost one."""
         return function_of(self.own)
+
+    @property
+    def calls(self) -> list[str]:
+        """The program's functions with their files where known, also inlined ones.
+
+        The innermost first.
+        """
+        found = []
+        for frame in of_program(list(self.frames)):
+            inlined = [name for name in frame.within.split("\n") if name]
+            found += [function_of(frame), *map(short, inlined)]
+        return found
 
     @property
     def caller(self) -> str:
@@ -122,6 +134,7 @@ class Running:
     python_all: list[PythonStack] = field(default_factory=list)  # of all threads, also of these
     java: list[tuple[str, JavaWaits]] = field(default_factory=list)  # with their process
     java_pools: list[JavaPool] = field(default_factory=list)
+    java_places: list[JavaPlace] = field(default_factory=list)
     python_why: str = ""  # why there are none of some process that CPython runs
 
     @property
@@ -237,6 +250,7 @@ def make(ran: Ran, database: Database) -> Running:
         if process := processes.get(java.pid):
             found.java.append((process, java))
     found.java_pools += [pool for pool in ran.java_pools if pool.pid in processes]
+    found.java_places += [place for place in ran.java_places if place.pid in processes]
     found.python_why = ran.python_why
     found.notes += resolver.problems
     if ran.lost:

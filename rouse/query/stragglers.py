@@ -9,8 +9,9 @@ from collections.abc import Collection, Sequence
 from rouse.query import gain, measures
 from rouse.query.demand import least_ran, load_without
 from rouse.query.finding import LEAST_NS, Finding, Row
+from rouse.query.polling import function_of
 from rouse.query.program import Program
-from rouse.query.ran import TELLING, Running, busiest, busiest_thread
+from rouse.query.ran import TELLING, Running, Stack, busiest, busiest_thread
 from rouse.query.specs import address
 from rouse.tables.engine import Database
 from rouse.tables.views import quoted, texts
@@ -97,18 +98,41 @@ def runs_longest(process: str, program: Program, sampled: Running | None) -> boo
 
 
 def work_of(
-    database: Database, process: str, sampled: Running | None, thread: str | None = None
-) -> tuple[str, str]:
+    database: Database,
+    process: str,
+    sampled: Running | None,
+    thread: str | None = None,
+    waiter: str = "",
+) -> tuple[str, str, str]:
     """Return how and where the busiest thread works, of those with a name. Empty: not known.
 
     That is the function in which it runs, or the place of its process with the longest waits for
-    input, output and time, if threads ran for less.
+    input, output and time, if threads ran for less. waiter: the function that waits for the others
+    after the work. The work is the function that it called then, and the third text says in which
+    other one most of it is.
     """
     stacks = sampled.of(process, thread) if sampled else []
     slow = next(iter(database.rows(slowest(process))), None)
     if slow and slow["wait_ns"] > sum(stack.ns for stack in stacks):
-        return "waits at", slow["wait_label"]
-    return "runs in", busiest(busiest_thread(stacks))[0]
+        return "waits at", slow["wait_label"], ""
+    longest = busiest_thread(stacks)
+    inner = busiest(longest)[0]
+    outer = called_by(waiter, longest)
+    if not inner or outer in ("", inner):
+        return "runs in", inner, ""
+    return "runs in", outer, f", mostly in {inner}"
+
+
+def called_by(function: str, stacks: Sequence[Stack]) -> str:
+    """Return which function called by this one the samples are mostly in. Empty: not known."""
+    counts: Counter[str] = Counter()
+    for stack in stacks:
+        calls = stack.calls
+        names = [call.partition(" ")[0] for call in calls]
+        if function in names[1:]:
+            counts[calls[names.index(function, 1) - 1]] += stack.samples
+    first, count = next(iter(counts.most_common(1)), ("", 0))
+    return first if count >= MOSTLY * sum(stack.samples for stack in stacks) else ""
 
 
 def slowest(process: str) -> str:
@@ -147,8 +171,8 @@ def barriers(
             address(first["object"]) if first["object"] else "a barrier"
         )
         waiter = first["wait_label"]
-        how, work = work_of(database, process, sampled)
-        busy = f"; the busiest {how} {work}" if work else ""
+        how, work, inner = work_of(database, process, sampled, waiter=function_of(waiter))
+        busy = f"; the busiest {how} {work}{inner}" if work else ""
         text = (
             f"{name}: threads wait {duration(wait_ns)} in all at {waiter},"
             f" {duration(wait_ns / count)} each, for the last one"
@@ -182,7 +206,7 @@ def joined(
         if most < LEAST_GAIN:
             continue
         name, waiter = f"thread {group['name']}", join["wait_label"]
-        how, work = work_of(database, group["process"], sampled, group["name"])
+        how, work, _ = work_of(database, group["process"], sampled, group["name"])
         at = f" and {how} {work}" if work else ""
         text = (
             f"{waiter} joins {counted(threads, 'thread')}: one {group['name']} runs for"

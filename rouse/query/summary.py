@@ -15,6 +15,7 @@ from rouse.text import counted, duration, share
 
 CPU = "cpu-bound"
 BUSY = 0.85  # of the processors, or of the threads' time
+EVENT_LEAST = 0.01  # of the time, which the waits for a thread are mentioned from
 WORK_LEAST = 0.1  # of the waits for a thread, which it waits at work
 BESIDE_JOINS = 0.05  # a share of the time, from which on other waits are mentioned first
 IDLE_REST = 0.005  # a share of the time, below which waits are not mentioned
@@ -22,7 +23,7 @@ QUEUED_LEAST = 0.05
 PERIODS_LEAST, PERIOD_LEAST_NS = 20, 500_000
 DRIFT = 1.2  # how much longer than such a sleep others wait for the next time
 MOSTLY = 0.5
-PLACES_MOST, PLACE_LEAST = 3, 0.05  # of a Python program's threads, and a share of their time
+PLACES_MOST, PLACE_LEAST = 3, 0.05  # of the threads of a program in Python or Java, and a share
 
 
 def text_of(
@@ -88,12 +89,13 @@ def text_of(
             f"Nothing is contended, but threads were queued {duration(queued)} for a processor, and"
             f" ran {duration(ran)}: there are too few processors, or other programs use them"
         )
-    if longest == "conditions" and (event := places.longest_event(database, program.wall_ns)):
+    event = places.longest_event(database, program.wall_ns) if longest == "conditions" else None
+    if event and event.wait_ns >= EVENT_LEAST * all_ns:
         of_time = share(event.wait_ns / all_ns)
         return (
             f"No lock is contended, but threads wait for each other: {event.wait_label} waits"
             f" {duration(event.wait_ns)} in all, {of_time} % of the time, until {event.wake_label}"
-            f"{does(event)}{in_python(sampled)}"
+            f"{does(event)}{in_language(sampled)}"
         )
     if waits[longest] < time[CLIENTS]:
         return f"Nothing is contended: threads wait mostly for {CLIENTS}"
@@ -112,7 +114,7 @@ def text_of(
                 ". If that loop looks for an event, a condition variable or a semaphore would wake"
                 " the thread at once"
             )
-    return text + meanwhile(program, sampled) + in_python(sampled)
+    return text + meanwhile(program, sampled) + in_language(sampled)
 
 
 def does(event: places.Event) -> str:
@@ -142,11 +144,19 @@ def drift(event: places.Event, work: places.Place) -> str:
     )
 
 
-def in_python(sampled: Running | None) -> str:
-    """Say in which functions the threads of a Python program are. Empty: it is none."""
-    found: Counter[str] = Counter()
-    for stack in sampled.python_all if sampled else []:
-        found[stack.place[1]] += stack.samples
+def in_language(sampled: Running | None) -> str:
+    """Say in which functions the threads of a Python or Java program are. Empty: it is neither."""
+    if sampled is None:
+        return ""
+    python, java = Counter[str](), Counter[str]()
+    for stack in sampled.python_all:
+        python[stack.place[1]] += stack.samples
+    for each in sampled.java_places:
+        java[each.place] += each.count
+    return most_in("Python", python) + most_in("Java", java)
+
+
+def most_in(language: str, found: Counter[str]) -> str:
     if found.total() < PYTHON_TELLING:
         return ""
     some = [
@@ -154,7 +164,7 @@ def in_python(sampled: Running | None) -> str:
         for place, count in found.most_common(PLACES_MOST)
         if count >= PLACE_LEAST * found.total()
     ]
-    return f". In Python, threads are at {', '.join(some)}" if some else ""
+    return f". In {language}, threads are at {', '.join(some)}" if some else ""
 
 
 def meanwhile(program: Program, sampled: Running | None) -> str:

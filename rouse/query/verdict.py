@@ -21,6 +21,7 @@ from rouse.query import (
     interpreter,
     java_locks,
     java_pools,
+    joins,
     known_locks,
     locks,
     loops,
@@ -215,6 +216,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += small.findings
     findings += herds.find(program, small.waiters, java_locks.internal_sites(database))
     findings += stragglers.find(database, program, sampled, small.barriers)
+    findings += joins.find(database, program, sampled)
     findings += java_locks.find(database, program, sampled) + java_pools.find(program, sampled)
     findings += interpreter.find(database, program, sampled) + spins.yields(database, program)
     findings += spins.loops(program, sampled)

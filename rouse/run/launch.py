@@ -485,12 +485,12 @@ def put_samples(
 ) -> Ran | None:
     """Stop to sample, keep the samples beside the recordings, and return them."""
     with progress.line("finding where threads ran"):
-        (functions, why), (waits, pools) = python.stop(), java.stop()
-        if sampler is None and not functions and not waits and not pools:
+        (functions, why), (waits, pools, places) = python.stop(), java.stop()
+        if sampler is None and not functions and not places:
             return None
         ran = sampler.stop() if sampler else Ran()
         ran.python, ran.python_why = functions, why
-        ran.java, ran.java_pools = waits, pools
+        ran.java, ran.java_pools, ran.java_places = waits, pools, places
     if keep:
         try:
             cpu_samples.write(ran, keep / leftovers.SAMPLES)

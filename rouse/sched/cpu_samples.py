@@ -24,7 +24,7 @@ from pathlib import Path
 from rouse import regular
 from rouse.errors import RouseError
 from rouse.sched import procfs
-from rouse.sched.java_dumps import JavaPool, JavaWaits
+from rouse.sched.java_dumps import JavaPlace, JavaPool, JavaWaits
 from rouse.sched.perf_rings import (
     EXCLUDE_KERNEL,
     WITH_LIVES,
@@ -112,6 +112,7 @@ class Ran:
     python_why: str = ""  # why there are no samples of some process that CPython runs
     java: list[JavaWaits] = field(default_factory=list)
     java_pools: list[JavaPool] = field(default_factory=list)
+    java_places: list[JavaPlace] = field(default_factory=list)
 
     @property
     def kept(self) -> int:
@@ -341,6 +342,8 @@ def encode(ran: Ran) -> Iterator[str]:
         yield json.dumps(["java", *astuple(java)])
     for pool in ran.java_pools:
         yield json.dumps(["java_pool", *astuple(pool)])
+    for place in ran.java_places:
+        yield json.dumps(["java_place", *astuple(place)])
 
 
 def decode_line(ran: Ran, line: str) -> None:
@@ -364,12 +367,13 @@ def decode_line(ran: Ran, line: str) -> None:
         names = tuple(map(str, functions))
         ran.python.append(PythonRun(int(pid), int(count), names, bool(is_of_all)))
     elif kind == "java":
-        pid, lock, is_monitor, waiter, holder, *sums = words
+        pid, lock, is_monitor, waiter, holder, *sums, taker = words
         count, threads, most, dumps, permits = map(int, sums)
         if min(count, threads, most, dumps) < 1 or permits < 0:
             raise ValueError(line)
         places, numbers = (str(waiter), str(holder)), (count, threads, most, dumps, permits)
-        ran.java.append(JavaWaits(int(pid), str(lock), bool(is_monitor), *places, *numbers))
+        java = (int(pid), str(lock), bool(is_monitor), *places, *numbers, str(taker))
+        ran.java.append(JavaWaits(*java))
     elif kind == "java_pool":
         pid, waiter, worker, *sums = words
         waiting, busy, queued, dumps = map(int, sums)
@@ -377,6 +381,11 @@ def decode_line(ran: Ran, line: str) -> None:
             raise ValueError(line)
         places = (str(waiter), str(worker))
         ran.java_pools.append(JavaPool(int(pid), *places, waiting, busy, queued, dumps))
+    elif kind == "java_place":
+        pid, place, count = words
+        if int(count) < 1:
+            raise ValueError(line)
+        ran.java_places.append(JavaPlace(int(pid), str(place), int(count)))
     else:
         raise ValueError(kind)
 

@@ -48,12 +48,21 @@ WANTED = re.compile(
 )
 LOCKED = re.compile(r"\t- locked <(?P<object>\w+)> \(a (?P<type>.+)\)")
 NOTIFIED = re.compile(r"\t- waiting on <(?P<object>\w+)>")  # it has given it up meanwhile
+# Calls in which threads wait for what others put somewhere, or put back.
+TAKE = re.compile(
+    r"java\.util\.concurrent\.(?!Synchronous)\w*(Queue|Deque)\.(take|poll)\w*"
+    r"|java\.util\.concurrent\.locks\.\w+\$ConditionObject\.await\w*"
+    r"|java\.lang\.Object\.wait"
+)
 # Of what threads park for: locks, not events and queues.
 LOCKS = re.compile(r"java\.util\.concurrent\.locks\.(Reentrant|Stamped)\w*Lock")
 SEMAPHORE = re.compile(r"java\.util\.concurrent\.Semaphore\b")
-# A semaphore is a pool if so many of the dumps in which threads wait for it have the same number of
-# threads in calls from the method that waits. Of threads that wait for work the number varies.
+# A semaphore or queue is a pool if so many of the dumps in which threads wait for it have the same
+# number of threads in calls from the method that waits, or from its caller. Of threads that wait
+# for work the number varies.
 SAME = 0.7
+NEAR = 2  # methods: the one that waits, and its caller
+PLACES_MOST = 20  # of a process, those with most threads
 # Objects for which threads park until others have computed a result.
 RESULTS = re.compile(r"java\.util\.concurrent\.(FutureTask|CompletableFuture)\b")
 WORKER = "java.util.concurrent.ThreadPoolExecutor.runWorker"
@@ -74,7 +83,22 @@ class JavaWaits:
     threads: int  # different ones
     most: int  # threads that waited for locks of the type in one dump
     dumps: int  # of the process
-    permits: int = 0  # of a semaphore, which is a pool; 0: it is a lock
+    permits: int = 0  # of a semaphore or a queue, which is a pool; 0: it is a lock
+    taker: str = ""  # the method that takes from a queue, or waits for a condition
+
+
+@dataclass(frozen=True)
+class JavaPlace:
+    """Where threads are in the dumps of a process, in the program's own code."""
+
+    pid: int
+    place: str  # "Class.method File.java:line"
+    count: int  # threads, summed over the dumps
+
+
+# An object that threads wait for: its type, whether it is a monitor, and the method that takes from
+# it if it is a queue or condition.
+Wanted = tuple[str, bool, str]
 
 
 @dataclass(frozen=True)
@@ -102,6 +126,28 @@ class Thread:
     wanted: str = ""  # an object
     type: str = ""
     is_monitor: bool = False
+
+    @property
+    def own_methods(self) -> list[str]:
+        """Those that are not the library's, the innermost first."""
+        return [method for method, _ in self.frames if not LIBRARY.match(method)]
+
+    @property
+    def called(self) -> str:
+        """The method of the library that the innermost one of the program called, if any."""
+        inner = self.frames.index(self.own) if self.own[0] else 0
+        return self.frames[inner - 1][0] if inner else ""
+
+    @property
+    def waits_for(self) -> Wanted | None:
+        """The lock, semaphore or queue that it waits for."""
+        if not self.own[0]:
+            return None
+        if TAKE.fullmatch(self.called):
+            return printable(self.called.rpartition(".")[0]), False, printable(self.own[0])
+        if self.is_monitor or LOCKS.match(self.type) or SEMAPHORE.match(self.type):
+            return printable(self.type), self.is_monitor, ""
+        return None
 
     @property
     def own(self) -> tuple[str, str]:
@@ -155,30 +201,36 @@ def with_spinning(threads: list[Thread]) -> list[Thread]:
     return threads
 
 
+def users(waiting: Thread, threads: Iterable[Thread]) -> list[list[Thread]]:
+    """Return the threads that have what another one waits for, as its methods tell, by two tests.
+
+    They are in calls from the method that waits. Or they are in calls from its caller: what it
+    waits for is acquired in a method of its own.
+    """
+    wanted, known = waiting.waits_for, list(threads)
+    return [
+        [
+            thread
+            for thread in known
+            if thread is not waiting and thread.waits_for != wanted and method in thread.own_methods
+        ]
+        for method in waiting.own_methods[:NEAR]
+    ]
+
+
 def holder_of(waiting: Thread, threads: Iterable[Thread]) -> str:
     """Return where the thread is that has the lock. Empty: not known.
 
     A dump names the monitors that a thread has. Of other locks it does not: their holder is in a
-    call from the method that others wait in.
+    call from the method that others wait in, or from its caller.
     """
-    for thread in threads:
-        if thread is waiting or thread.wanted == waiting.wanted:
-            continue
-        if waiting.wanted in thread.locked:
-            return thread.label
-        if not waiting.is_monitor and waiting.own[0] in [frame[0] for frame in thread.frames]:
+    known = list(threads)
+    if not waiting.is_monitor:
+        return next((each[0].label for each in users(waiting, known) if each), "")
+    for thread in known:
+        if thread is not waiting and waiting.wanted in thread.locked:
             return thread.label
     return ""
-
-
-def passed(kind: str, threads: Iterable[Thread]) -> int:
-    """How many threads are in calls from a method in which others wait for a semaphore."""
-    known = list(threads)
-    methods = {thread.own[0] for thread in known if thread.type == kind}
-    return sum(
-        thread.type != kind and not methods.isdisjoint(frame[0] for frame in thread.frames)
-        for thread in known
-    )
 
 
 def most_of(counts: Counter[str]) -> str:
@@ -198,11 +250,13 @@ class Process:
     dumps: int = 0
     next_s: float = 0.0
     least_s: float = ANSWER_S  # of a dump so far
-    counts: Counter[tuple[str, bool, str, str]] = field(default_factory=Counter)
-    threads: dict[tuple[str, bool], set[str]] = field(default_factory=dict)
-    most: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    # Of dumps with threads that wait for a semaphore: by its type, how many others had passed it.
-    passed: dict[str, Counter[int]] = field(default_factory=dict)
+    counts: Counter[tuple[Wanted, str, str]] = field(default_factory=Counter)
+    threads: dict[Wanted, set[str]] = field(default_factory=dict)
+    most: Counter[Wanted] = field(default_factory=Counter)
+    # Of dumps with threads that wait for a semaphore or queue: how many others have something of
+    # it, by each of the tests of users().
+    passed: dict[Wanted, list[Counter[int]]] = field(default_factory=dict)
+    places: Counter[str] = field(default_factory=Counter)
     waiting: Counter[str] = field(default_factory=Counter)  # for results, by place
     busy: Counter[str] = field(default_factory=Counter)  # threads of pools, by place
     queued: int = 0
@@ -259,7 +313,7 @@ class Process:
         return rest if status == "0" else ""
 
     def add(self, text: str) -> None:
-        threads, now = parsed(text), Counter[tuple[str, bool]]()
+        threads, now = parsed(text), Counter[Wanted]()
         if not self.dumps and not any(thread.own[0] for thread in threads):
             return  # the JVM has just begun, or compiles the program
         waiting, had = 0, 0  # for results, and threads of executors
@@ -272,16 +326,16 @@ class Process:
             elif thread.own[0] and RESULTS.match(thread.type):
                 self.waiting[thread.label] += 1
                 waiting += 1
-            is_lock = thread.is_monitor or LOCKS.match(thread.type) or SEMAPHORE.match(thread.type)
-            if thread.own[0] and is_lock:
-                lock = (printable(thread.type), thread.is_monitor)
-                self.counts[*lock, thread.label, holder_of(thread, threads)] += 1
-                self.threads.setdefault(lock, set()).add(thread.tid)
-                now[lock] += 1
+            self.places[thread.label] += bool(thread.own[0])
+            if wanted := thread.waits_for:
+                self.counts[wanted, thread.label, holder_of(thread, threads)] += 1
+                self.threads.setdefault(wanted, set()).add(thread.tid)
+                if not now[wanted]:
+                    counts = self.passed.setdefault(wanted, [Counter() for _ in range(NEAR)])
+                    for count, some in zip(counts, users(thread, threads), strict=False):
+                        count[len(some)] += 1
+                now[wanted] += 1
         self.most |= now
-        for name in {kind for kind, is_monitor in now if SEMAPHORE.match(kind)}:
-            count = passed(name, threads)
-            self.passed.setdefault(name, Counter())[count] += 1
         self.queued += max(waiting - had, 0)
 
     def pool(self) -> JavaPool | None:
@@ -291,24 +345,26 @@ class Process:
         places = (most_of(self.waiting), most_of(self.busy))
         return JavaPool(self.pid, *places, *counts, self.queued, self.dumps)
 
-    def permits(self, kind: str) -> int:
-        """How many threads a semaphore of this type lets pass. 0: it is no pool of threads."""
-        counts = self.passed.get(kind, Counter())
-        (count, dumps), *_ = counts.most_common(1) or [(0, 0)]
-        return count if dumps >= SAME * counts.total() else 0
+    def permits(self, wanted: Wanted) -> int:
+        """How many threads have something of a semaphore or queue. 0: it is no pool of theirs."""
+        for counts in self.passed.get(wanted, []):
+            (count, dumps), *_ = counts.most_common(1) or [(0, 0)]
+            if count and dumps >= SAME * counts.total():
+                return count
+        return 0
 
     def waits(self) -> list[JavaWaits]:
-        return [
-            JavaWaits(
-                *(self.pid, *key, count),
-                threads=len(self.threads[key[:2]]),
-                most=self.most[key[:2]],
-                dumps=self.dumps,
-                permits=self.permits(key[0]),
-            )
-            for key, count in self.counts.items()
-            if not SEMAPHORE.match(key[0]) or self.permits(key[0])
-        ]
+        found = []
+        for (wanted, waiter, holder), count in self.counts.items():
+            kind, is_monitor, taker = wanted
+            may_be_pool = bool(taker or SEMAPHORE.match(kind))
+            permits = self.permits(wanted) if may_be_pool else 0
+            if permits or not may_be_pool:
+                numbers = (count, len(self.threads[wanted]), self.most[wanted], self.dumps)
+                found.append(
+                    JavaWaits(self.pid, kind, is_monitor, waiter, holder, *numbers, permits, taker)
+                )
+        return found
 
 
 def inner_pid(pid: int) -> int:
@@ -391,9 +447,16 @@ class JavaSampler:
         if process.given >= SOON or (process.given > 1 and process.least_s > SHORT_S):
             process.next_s = begin + max(EVERY_S, PART * process.least_s)
 
-    def stop(self) -> tuple[list[JavaWaits], list[JavaPool]]:
+    def stop(self) -> tuple[list[JavaWaits], list[JavaPool], list[JavaPlace]]:
         """Return what was found."""
-        for process in self.known.values():
+        every = self.known.values()
+        for process in every:
             process.forget()
-        waits = [each for process in self.known.values() for each in process.waits()]
-        return waits, [pool for process in self.known.values() if (pool := process.pool())]
+        waits = [each for process in every for each in process.waits()]
+        places = [
+            JavaPlace(process.pid, place, count)
+            for process in every
+            for place, count in process.places.most_common(PLACES_MOST)
+            if count
+        ]
+        return waits, [pool for process in every if (pool := process.pool())], places

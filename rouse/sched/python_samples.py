@@ -3,7 +3,7 @@
 
 The stacks of CPython's own functions say nothing about the program that it interprets. py-spy reads
 the interpreter's frames from outside, by process_vm_readv, and stops no thread for it. Those that
-hold the interpreter lock run. All threads are sampled more rarely, if there are several.
+hold the interpreter lock run. All threads are sampled too, more rarely.
 
 A sample costs 0.2 to 0.3 ms of CPU time per thread whose frames are read, and some microseconds per
 thread that does not hold the lock. So processes with many threads are sampled at a lower rate, and
@@ -33,7 +33,6 @@ ALL_PER_S = 10  # samples of all threads
 # Up to so many threads, samples per second: of those that hold the lock, and of all.
 RATES = ((100, PER_S), (10_000, 5))
 ALL_RATES = ((10, ALL_PER_S), (16, 5), (64, 1))
-SEVERAL = 2  # threads, from which on all are sampled
 EVERY_S = 0.25  # between looks for processes
 FIRST_EVERY_S, FIRST_S = 0.05, 0.5  # the same, in the first part of a run: it may be short
 LEAST_NS = 200_000_000  # of CPU time, before a process is sampled
@@ -172,7 +171,7 @@ class PythonSampler:
                 if cpu_ns >= LEAST_NS:
                     self.begin(pid, False, threads)
                 # One that lives for so short a time that it is seen once needs no samples.
-                if is_known and threads >= SEVERAL:
+                if is_known:
                     self.begin(pid, True, threads)
             now_s = time.monotonic()
             is_first = now_s < self.begun_s + FIRST_S

@@ -82,6 +82,7 @@ def here(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     with (
         mock.patch.dict(os.environ, {"COLUMNS": "", **more}),
         mock.patch.object(sys, "argv", ["rouse", *map(str, words)]),
+        mock.patch.object(tempfile, "tempdir", None),  # as TMPDIR in `more` says, this time
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

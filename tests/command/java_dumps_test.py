@@ -102,6 +102,35 @@ PASSED = """\
 \tat Shop.select(Shop.java:72)
 
 """
+TAKING = """\
+"desk" #{number} prio=5 os_prio=0 tid=0x00007f nid={number} waiting on condition  [0x00007f]
+\tat jdk.internal.misc.Unsafe.park(java.base@17.0.9/Native Method)
+\t- parking to wait for  <0x00000008aa> (a java.util.concurrent.locks.Synchronizer$ConditionObject)
+\tat java.util.concurrent.locks.LockSupport.park(java.base@17.0.9/LockSupport.java:341)
+\tat java.util.concurrent.ArrayBlockingQueue.take(java.base@17.0.9/ArrayBlockingQueue.java:420)
+\tat Shop$Pool.borrow(Shop.java:90)
+\tat Shop.lend(Shop.java:95)
+\tat java.lang.Thread.run(java.base@17.0.9/Thread.java:840)
+
+"""
+WAITING = """\
+"desk" #{number} prio=5 os_prio=0 tid=0x00007f nid={number} in Object.wait()  [0x00007f]
+\tat java.lang.Object.wait(java.base@17.0.9/Native Method)
+\t- waiting on <0x00000008ab> (a Shop$Pool)
+\tat Shop$Pool.borrow(Shop.java:80)
+\t- locked <0x00000008ab> (a Shop$Pool)
+\tat Shop.lend(Shop.java:95)
+\tat java.lang.Thread.run(java.base@17.0.9/Thread.java:840)
+
+"""
+ASKING = """\
+"desk" #{number} prio=5 os_prio=0 tid=0x00007f nid={number} runnable  [0x00007f]
+\tat sun.nio.ch.SocketDispatcher.read0(java.base@17.0.9/Native Method)
+\tat Shop$Connection.ask(Shop.java:85)
+\tat Shop.lend(Shop.java:96)
+\tat java.lang.Thread.run(java.base@17.0.9/Thread.java:840)
+
+"""
 SLEEPING = """\
 class Sleeping {
     public static void main(String[] words) throws Exception {
@@ -164,6 +193,34 @@ class Dumps(unittest.TestCase):
     def test_a_semaphore_of_threads_that_wait_for_work_is_no_pool(self) -> None:
         self.assertEqual(self.with_semaphore(0, 0, 0, 0), [])
         self.assertEqual(self.with_semaphore(1, 3, 0, 2, 4), [])
+
+    def with_queue(self, waiting: str, *used: int) -> list[java_dumps.JavaWaits]:
+        """The waits of six threads, of which so many had something of a pool in each dump."""
+        process = Process(9, 9)
+        for count in used:
+            made = [(ASKING if n < count else waiting).format(number=n + 50) for n in range(6)]
+            process.add("".join(made))
+        return process.waits()
+
+    def test_a_queue_of_which_the_same_number_of_threads_have_something_is_a_pool(self) -> None:
+        for waiting, kind in (
+            (TAKING, "java.util.concurrent.ArrayBlockingQueue"),
+            (WAITING, "java.lang.Object"),
+        ):
+            (waits,) = self.with_queue(waiting, 2, 2, 1, 2, 2)
+            self.assertEqual((waits.lock, waits.taker), (kind, "Shop$Pool.borrow"))
+            self.assertEqual((waits.permits, waits.count, waits.threads), (2, 21, 5))
+            self.assertEqual(waits.holder, "Shop$Connection.ask Shop.java:85")
+
+    def test_a_queue_of_threads_that_wait_for_work_is_no_pool(self) -> None:
+        self.assertEqual(self.with_queue(TAKING, 0, 0, 0, 0), [])
+        self.assertEqual(self.with_queue(TAKING, 1, 3, 0, 2, 4), [])
+
+    def test_places_are_those_of_the_program(self) -> None:
+        process = Process(9, 9)
+        process.add(DUMP)
+        self.assertEqual(process.places["Shop.add Shop.java:60"], 2)
+        self.assertEqual(sum(process.places.values()), 9)  # an idle thread of an executor has none
 
     def test_threads_of_executors_and_those_that_wait_for_them(self) -> None:
         process = Process(9, 9)
@@ -229,7 +286,9 @@ class Asked(unittest.TestCase):
             sampler.look()
             known = sampler.known.get(process.pid)
             os.sched_yield() if known is None else signal.sigtimedwait([], 0.05)
-        self.assertEqual(sampler.stop(), ([], []))
+        waits, pools, places = sampler.stop()
+        self.assertEqual((waits, pools), ([], []))
+        self.assertEqual({place.place for place in places}, {"Sleeping.main Sleeping.java:4"})
         self.assertFalse(known.asking.exists())
         process.kill()
         assert process.stdout

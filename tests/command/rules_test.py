@@ -23,6 +23,7 @@ from rouse.query import (
     herds,
     interpreter,
     java_locks,
+    joins,
     known_locks,
     loops,
     onions,
@@ -94,6 +95,17 @@ class SmallPool(unittest.TestCase):
         (pool,) = found(threads=self.THREADS, sites=sites, wakes=wakes)
         self.assertEqual((pool.kind, pool.blame_ns), (SMALL_POOL, 5600 * MS))
         self.assertAlmostEqual(pool.gain or 0, 1000 / 300, places=2)
+
+    def test_pool_of_which_one_thread_has_something_at_a_time_is_a_lock(self) -> None:
+        sites = (*self.SITES, *site(0x2040, "scan+0x1", "serve+0xd", "run+0x1"))
+        sleep = {"kind": "sleep", "wait_site": "0x2040", "timeout": 1000, "wait_ns": 900 * MS}
+        wakes = [self.wake(wait_ns=7000 * MS, kind="semaphore"), sleep]
+        some = threads(8, sem=875, sleep=125)
+        (pool,) = found(threads=some, sites=sites, wakes=wakes)
+        self.assertEqual((pool.kind, pool.holder), (SMALL_POOL, "serve"))
+        self.assertIn("lets one thread pass at a time, as a lock does", pool.text)
+        self.assertIn("waits mostly at scan+0x1 until then", pool.text)
+        self.assertNotIn("A larger pool", pool.text)
 
     def test_semaphore_of_a_library_is_a_futex(self) -> None:
         (pool,) = self.rows(self.wake(kind="futex"))
@@ -325,6 +337,37 @@ class Straggler(unittest.TestCase):
     def test_long_thread_beside_brief_ones(self) -> None:
         wall = {"threads": 50, "wall_ns": 1200 * MS, "io": 1200 * MS}
         self.assertEqual(self.joined(1000, **wall), [])
+
+
+class JoinedAtOnce(unittest.TestCase):
+    SITES = (*site(0x4110, "plan+0x1"), *site(0x4120, "ask+0x2"))
+
+    def rows(self, count: int = 400, beside: int = 1, joined: int = 400) -> list[Finding]:
+        """Main joins so many of 400 threads. So many of them sleep beside each other."""
+        lived = 900 * MS * beside
+        waits = {"wait_ns": 900 * MS, "wait_most_ns": 3 * MS, "useful": joined}
+        wakes = [{"kind": "join", "wait_site": "0x4110", "wake_site": "0x0", **waits}]
+        sleep = {"kind": "sleep", "wait_site": "0x4120", "timeout": count, "wait_ns": lived}
+        group = {"name": "ask", "threads": count, "wall_ns": lived, "sleep": lived}
+        return found(
+            threads=threads(1, join=900, usr=100),
+            sites=self.SITES,
+            wakes=[*wakes, sleep],
+            groups=[{"cpu_ns": 0, "run_queue_ns": 0, **group}],
+        )
+
+    def test_threads_that_are_started_and_joined_one_by_one(self) -> None:
+        (each,) = self.rows()
+        self.assertEqual((each.kind, each.waiter), (joins.JOINED_AT_ONCE, "plan+0x1"))
+        self.assertEqual((each.holder, each.blame_ns), ("ask+0x2", 900 * MS))
+        self.assertIn("joins 400 threads one by one, and waits 2.25 ms for each", each.text)
+
+    def test_threads_that_run_beside_each_other(self) -> None:
+        self.assertEqual(self.rows(beside=2), [])
+
+    def test_few_threads_and_others_that_are_not_joined(self) -> None:
+        self.assertEqual(self.rows(count=12, joined=12), [])
+        self.assertEqual(self.rows(joined=150), [])
 
 
 class LateTimers(unittest.TestCase):

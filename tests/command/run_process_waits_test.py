@@ -33,11 +33,11 @@ SCENES = {
 
 
 class Waits(unittest.TestCase):
-    def run_it(self, scene: str) -> tuple[list[dict[str, Any]], int, dict[str, float]]:
+    def run_it(self, *scene: str) -> tuple[list[dict[str, Any]], int, dict[str, float]]:
         """The rows of waits, the time by the program's clock, and the division of time."""
         with tempfile.TemporaryDirectory() as place:
             report = Path(place) / "report"
-            words = ("run", "--json", "-o", str(report), "--", WAITS.program, scene)
+            words = ("run", "--json", "-o", str(report), "--", str(WAITS.program), *scene)
             done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
             if done.returncode == 77:
                 self.skipTest(done.stdout.strip())
@@ -96,6 +96,13 @@ class Waits(unittest.TestCase):
             done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stderr, r"^sleep x2: ")
+
+    @unless_emulated("its program starts one of this machine")
+    def test_a_process_with_locks_that_only_waits_for_children_has_these_waits(self) -> None:
+        rows, measured_ns, time = self.run_it("children", "locks")
+        waited = sum(row["wait_ns"] for row in rows if row["kind"] == "child process")
+        self.assertAlmostEqual(waited, measured_ns, delta=6 * NEAR_NS)
+        self.assertLess(time["unexplained"], 0.1)
 
     def test_the_scenes_pass_their_checks_without_recording(self) -> None:
         for scene in (*SCENES, "cancelled"):
