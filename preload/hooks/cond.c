@@ -2,8 +2,12 @@
 /*
  * cond.c - pthread_cond_wait and its variants.
  *
- * The wait for the mutex at the end happens inside libc and is not seen. It counts as time from the wake-up until the
- * thread runs.
+ * The wait for the mutex at the end happens inside libc and is not seen. A thread that has signalled the condition with
+ * the mutex locked, or was woken there itself, notes with the waiters that were woken before for how long it has held
+ * the mutex: they could not have returned meanwhile. If that is more than half of their way, it counts as a wait for the
+ * mutex. Otherwise a thread may have come later, and all of it counts as time from the wake-up until the thread runs.
+ * Rejected: all time until the last release. Of many threads that are woken at once, and lock for moments, most wait for
+ * a processor.
  *
  * A wake-up is false if its thread waits for the same condition again, within RPI_WAIT_WORK_NS and before it has
  * locked the mutex anew. To detect that, the thread notes the place of the wait as the place where it acquired the
@@ -50,8 +54,12 @@ static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mute
     struct rpi_wait wait;
     int result;
     rpi_mutex_note_unlock(m, site);
+    if (rpi_self && !rpi_self->is_busy)
+        rpi_self->mutex = m;
     if (!rpi_wait_begin(&wait, ROUSE_WAIT_COND, c, site))
         return call_real(call, c, m, clock, until);
+    if (rpi_waiters_may_await(wait.self))
+        rpi_waiters_release(wait.self, m, wait.self->slot->wait_site);
     judge_the_last(wait.self, c, m, wait.since);
     if (rsi_unlikely(rpi_hold_is_timed(wait.self)))
         rpi_hold_pause(wait.self, m);
@@ -60,7 +68,14 @@ static RSI_NOINLINE int wait_for(enum call call, pthread_cond_t *c, pthread_mute
     pthread_cleanup_pop(0);
     if (!rpi_wait_end(&wait, rpi_wait_verdict(result), NULL))
         return result;
-    rpi_mutex_hold(wait.self, m, site);
+    wait.self->woken_at = c;
+    if (wait.for_mutex)
+        (void)rpi_thread_held_put(wait.self, m,
+                                  (const void *)(uintptr_t)wait.self->slot->wait_site);
+    else
+        rpi_mutex_hold(wait.self, m, site);
+    wait.self->returned_tsc = wait.self->slot->run_tsc;
+    wait.self->returned_acquired = wait.self->held[rpi_thread_held_at(m)].acquired;
     if (result == 0) {
         wait.self->again = (struct rsi_wake_key){ wait.self->slot->wait_site,
                                                   wait.self->slot->wake_site, (uintptr_t)c,
@@ -111,7 +126,9 @@ static void note(pthread_cond_t *c, bool is_broadcast, const void *site)
         rpi_outside_put(self, rpi_outside_object(c), site);
     else if (count == 0)
         rsi_count(*(is_broadcast ? &total->broadcasts_unheard : &total->signals_unheard), 1);
-    else if (is_broadcast)
+    if (count > 0)
+        self->woken_at = c;
+    if (count > 0 && is_broadcast)
         rsi_count(total->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);
     self->is_busy = false;
 }

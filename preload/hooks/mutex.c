@@ -322,7 +322,12 @@ void rpi_mutex_note_unlock(pthread_mutex_t *m, const void *site)
 
 static RSI_NOINLINE int wake(pthread_mutex_t *m, const void *site)
 {
+    struct rpi_thread *self = rpi_self;
     rpi_mutex_note_unlock(m, site);
+    if (self && rpi_waiters_may_await(self) && rpi_thread_begin(self)) {
+        rpi_waiters_release(self, m, (uintptr_t)site);
+        self->is_busy = false;
+    }
     return rpi_real.pthread_mutex_unlock(m);
 }
 

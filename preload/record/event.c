@@ -54,6 +54,17 @@ void rpi_event_wait(const struct rpi_thread *self, const struct rpi_mark *mark, 
     put(self, now, RSI_EVENT_RUN, slot->kind, verdict, mark->site, mark->tsc ? woken : 0);
 }
 
+void rpi_event_wait_for_mutex(const struct rpi_thread *self, const struct rpi_mark *mark,
+                              uint64_t since, uint64_t ticks, uint64_t now)
+{
+    const enum rouse_verdict verdict = ROUSE_VERDICT_USEFUL;
+    put(self, since, RSI_EVENT_WAIT, ROUSE_WAIT_MUTEX, 0, self->slot->wait_site,
+        (uintptr_t)self->mutex);
+    put(self, since + ticks, RSI_EVENT_WAKE, ROUSE_WAIT_MUTEX, verdict, mark->released_site,
+        mark->releaser_id);
+    put(self, now, RSI_EVENT_RUN, ROUSE_WAIT_MUTEX, verdict, mark->released_site, since + ticks);
+}
+
 void rpi_event_verdict(const struct rpi_thread *self, uint32_t kind, enum rouse_verdict verdict,
                        uint64_t now)
 {

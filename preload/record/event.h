@@ -28,6 +28,10 @@ void rpi_event_begin(const struct rpi_thread *self);
 void rpi_event_wait(const struct rpi_thread *self, const struct rpi_mark *mark, uint64_t woken,
                     enum rouse_verdict verdict, uint64_t now);
 
+/* After that, self waited for the mutex of a condition, for so many ticks, and runs now. */
+void rpi_event_wait_for_mutex(const struct rpi_thread *self, const struct rpi_mark *mark,
+                              uint64_t since, uint64_t ticks, uint64_t now);
+
 /* The verdict on self's last wait, of this kind, has changed. */
 void rpi_event_verdict(const struct rpi_thread *self, uint32_t kind, enum rouse_verdict verdict,
                        uint64_t now);

@@ -148,6 +148,8 @@ void rpi_outside_find(const struct rpi_thread *self, uint64_t key, uint64_t sinc
     __atomic_thread_fence(__ATOMIC_ACQUIRE); /* pairs with rpi_outside_put */
     if (rsi_load_relaxed(&entry->number) != number || depth > RSI_SITE_FRAMES)
         return;
-    *mark = (struct rpi_mark){ tsc, tid, rsi_site_put(self->writer, frames, (unsigned)depth),
-                               (key & RPI_OUTSIDE_SIGNALS) != 0 };
+    *mark = (struct rpi_mark){ .tsc = tsc,
+                               .waker_id = tid,
+                               .site = rsi_site_put(self->writer, frames, (unsigned)depth),
+                               .is_signal = (key & RPI_OUTSIDE_SIGNALS) != 0 };
 }

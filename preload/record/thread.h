@@ -20,6 +20,13 @@ struct rpi_mark {
     uint64_t waker_id;
     uint64_t site;  /* as in the file */
     bool is_signal; /* sent by another process */
+    /*
+     * Of a wait for a condition, whose mutex other threads have held since then: for how long as far as is known, by
+     * which thread last, and where that one had acquired and has released it; see rpi_waiters_release.
+     */
+    uint64_t held_ticks, released_tsc, releaser_id, released_site, holder_site;
+    bool is_held;     /* the waker held the mutex */
+    uint8_t acquired; /* rpi_held.acquired of the waker's */
 };
 
 #define RPI_THREAD_HELD 16u
@@ -31,8 +38,9 @@ struct rpi_held {
     /* When the next acquisition of a free lock in this place is timed; record/sample.h. */
     uint64_t sampled_ns;
     int32_t gap;
-    uint16_t weight; /* N for that acquisition; 0: 1 */
-    uint8_t rarity;  /* its binary logarithm, without the thread's thrift */
+    uint16_t weight;  /* N for that acquisition; 0: 1 */
+    uint8_t rarity;   /* its binary logarithm, without the thread's thrift */
+    uint8_t acquired; /* how often, modulo 256 */
 };
 
 /* How often a thread's acquisitions are timed; record/sample.c. */
@@ -70,9 +78,16 @@ struct rpi_thread {
     const void *object;
     struct rpi_thread *next, *previous;
     struct rpi_mark mark;
+    const pthread_mutex_t *mutex; /* that the wait for a condition ends with */
 
     /* The name of the object of the present or last wait: rpi_init_site_name. */
     uint32_t name;
+
+    const void
+        *woken_at; /* the condition that the thread signalled last, or was woken at; NULL: none */
+    uint64_t
+        returned_tsc; /* when its last wait for a condition ended, with mutex, and rpi_held.acquired of that */
+    uint8_t returned_acquired;
 
     /* The last wait for a condition, if a wake-up ended it. */
     struct rsi_wake_key again;
@@ -156,6 +171,7 @@ RSI_INLINE struct rpi_held *rpi_thread_held_put(struct rpi_thread *self, const v
     struct rpi_held *held = &self->held[rpi_thread_held_at(lock)];
     rsi_store_relaxed(&held->lock, lock);
     rsi_store_relaxed(&held->site, site);
+    held->acquired++;
     return held;
 }
 

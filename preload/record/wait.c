@@ -110,20 +110,63 @@ static void warm(const struct rpi_thread *self)
         rpi_hold_warm(self);
 }
 
-static void note_run(struct rpi_thread *self, const struct rpi_mark *mark,
-                     enum rouse_verdict verdict, uint64_t now)
+/*
+ * For how long a thread that was woken at a condition then waited for the mutex: as long as it was held. 0: it was free
+ * for half of the way or more, so that the thread may have found it so.
+ */
+static uint64_t ticks_for_mutex(const struct rpi_mark *mark, uint64_t woken, uint64_t now)
+{
+    uint64_t way = now - woken, held = mark->held_ticks < way ? mark->held_ticks : way;
+    return held > way - held ? held : 0;
+}
+
+/* After the wait for the condition: that for its mutex, from since on. Its states are counted. */
+static void count_mutex(struct rpi_thread *self, const struct rpi_mark *mark, uint64_t since,
+                        uint64_t ticks, uint64_t now)
+{
+    struct rsi_store_thread *slot = self->slot;
+    uint32_t name = rpi_init_site_name(self->writer, self->mutex);
+    struct rsi_wake_key key = { slot->wait_site, mark->released_site, (uintptr_t)self->mutex,
+                                ROUSE_WAIT_MUTEX, name };
+    struct rpi_contest contest = { .key = { (uintptr_t)self->mutex, slot->wait_site,
+                                            mark->holder_site, ROUSE_WAIT_MUTEX, name },
+                                   .since = since };
+    struct rsi_store_wake *wake = rsi_writer_wake(self->writer, &key, NULL);
+    if (rsi_unlikely(rpi_event_pages != 0))
+        rpi_event_wait_for_mutex(self, mark, since, ticks, now);
+    rpi_waiters_unmark_released(self->mutex, mark);
+    rsi_module_note(self->writer, mark->released_site);
+    rsi_module_note(self->writer, mark->holder_site);
+    if (wake)
+        rsi_wake_count(wake, ROUSE_VERDICT_USEFUL, ticks, now - since - ticks);
+    else
+        rsi_count(self->writer->shared->lost_wakes, 1);
+    rpi_contest_end(self, &contest, true, now, false);
+}
+
+/* Returns for how long the wait went on for a mutex. */
+static uint64_t note_run(struct rpi_thread *self, const struct rpi_mark *mark,
+                         enum rouse_verdict verdict, uint64_t now)
 {
     struct rsi_store_thread *slot = self->slot;
     uint64_t since = slot->since_tsc, woken = mark->tsc ? mark->tsc : now;
     woken = woken < since ? since : woken > now ? now : woken;
+    uint64_t for_mutex = ticks_for_mutex(mark, woken, now);
     if (rsi_unlikely(rpi_event_pages != 0))
-        rpi_event_wait(self, mark, woken, verdict, now);
+        rpi_event_wait(self, mark, woken, verdict, for_mutex ? woken : now);
     rsi_slot_change(slot);
     rsi_store_relaxed(&slot->wake_site, mark->site);
     rsi_store_relaxed(&slot->waker_id, mark->waker_id);
     rsi_store_relaxed(&slot->wake_tsc, woken);
     rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
-    count(self, mark, verdict, woken - since, now - woken);
+    if (rsi_unlikely(for_mutex)) {
+        count(self, mark, verdict, woken - since, 0);
+        rsi_count(slot->ticks[RSI_IN_MUTEX], for_mutex);
+        rsi_count(slot->ticks[RSI_IN_LAT], now - woken - for_mutex);
+        rsi_count(slot->waits, 1);
+    } else {
+        count(self, mark, verdict, woken - since, now - woken);
+    }
     hide_contest(self);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
@@ -131,6 +174,7 @@ static void note_run(struct rpi_thread *self, const struct rpi_mark *mark,
     if (rsi_unlikely(rpi_wait_rings != NULL))
         rpi_wait_ring_close(self);
     rsi_file_tick_tsc(now);
+    return for_mutex;
 }
 
 static void undo_sleep(struct rpi_thread *self, uint64_t now)
@@ -287,7 +331,7 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
     if (rsi_unlikely(!rpi_wait_goes_on(wait)))
         return false;
     struct rpi_mark mark = { 0 };
-    uint64_t now = rsi_tsc();
+    uint64_t now = rsi_tsc(), for_mutex = 0;
     self->is_asleep = false;
     rsi_compiler_barrier(); /* before our own first lock */
     warm(self);
@@ -301,7 +345,7 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
         find_outside(self, verdict, is_woken, now, &mark);
     rsi_count(self->slot->useless, verdict == ROUSE_VERDICT_LOST_RACE);
     if (verdict != ROUSE_VERDICT_NONE)
-        note_run(self, &mark, verdict, now);
+        for_mutex = note_run(self, &mark, verdict, now);
     else
         undo_sleep(self, now);
     self->is_ready = verdict == ROUSE_VERDICT_USEFUL &&
@@ -312,6 +356,9 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
         rpi_contest_end(self, contest, contest->is_acquired || verdict == ROUSE_VERDICT_USEFUL, now,
                         false);
     }
+    wait->for_mutex = rsi_unlikely(for_mutex);
+    if (wait->for_mutex)
+        count_mutex(self, &mark, self->slot->wake_tsc, for_mutex, now);
     self->wait = NULL;
     self->is_busy = false;
     errno = error;

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#define RELEASED_MOST 32u /* waiters of a broadcast whose marks a release looks at */
+
 struct rpi_waiters rpi_waiters_lists[RPI_WAITERS_LISTS];
 
 static void append_locked(struct rpi_waiters *queue, struct rpi_thread *thread)
@@ -87,14 +89,27 @@ void rpi_waiters_leave(struct rpi_thread *self, bool is_woken, struct rpi_mark *
     rsi_guard_unlock(&queue->guard);
 }
 
+/* Whether the waker of a thread at a condition holds the mutex, without which that thread cannot return. */
+static void note_held(const struct rpi_thread *self, struct rpi_thread *thread)
+{
+    const pthread_mutex_t *mutex = thread->mutex;
+    if (thread->slot->kind != ROUSE_WAIT_COND || !mutex)
+        return;
+    const struct rpi_held *held = &self->held[rpi_thread_held_at(mutex)];
+    thread->mark.is_held = held->lock == mutex &&
+                           rsi_load_relaxed(&mutex->__data.__owner) == self->tid;
+    thread->mark.acquired = held->acquired;
+}
+
 size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum rpi_wakes which,
                         const void *site)
 {
     struct rpi_waiters *queue = rpi_waiters_of(object);
     if (!rpi_waiters_has(object))
         return 0;
-    struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, rsi_site_of(self->writer, site),
-                             false };
+    struct rpi_mark mark = { .tsc = rsi_tsc(),
+                             .waker_id = (uint64_t)self->tid,
+                             .site = rsi_site_of(self->writer, site) };
     size_t count = 0;
     rsi_guard_lock(&queue->guard);
     for (struct rpi_thread *thread = queue->first; thread; thread = thread->next) {
@@ -103,8 +118,10 @@ size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum 
         bool is_new = thread->mark.tsc == 0;
         if (which == RPI_WAKES_WRITERS_ANEW && thread->slot->kind != ROUSE_WAIT_WRITE_LOCK)
             continue;
-        if (is_new || which >= RPI_WAKES_ALL_ANEW)
+        if (is_new || which >= RPI_WAKES_ALL_ANEW) {
             thread->mark = mark;
+            note_held(self, thread);
+        }
         count += is_new;
         if (is_new && which == RPI_WAKES_ONE)
             break;
@@ -116,7 +133,9 @@ size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum 
 size_t rpi_waiters_gather(struct rpi_thread *self, const void *object, size_t count)
 {
     struct rpi_waiters *queue = rpi_waiters_of(object);
-    struct rpi_mark mark = { rsi_tsc(), (uint64_t)self->tid, self->slot->wait_site, false };
+    struct rpi_mark mark = { .tsc = rsi_tsc(),
+                             .waker_id = (uint64_t)self->tid,
+                             .site = self->slot->wait_site };
     size_t waiting = 0;
     rsi_guard_lock(&queue->guard);
     for (const struct rpi_thread *thread = queue->first; thread; thread = thread->next)
@@ -132,6 +151,57 @@ size_t rpi_waiters_gather(struct rpi_thread *self, const void *object, size_t co
     return waiting == count ? count : 0;
 }
 
+/*
+ * The next waiter of a condition that is marked, and that returns with mutex. Those that were marked first are the
+ * first in the list, as a rule. The others are idle, and may be many.
+ */
+static struct rpi_thread *next_woken_locked(struct rpi_thread *thread, const void *object,
+                                            const pthread_mutex_t *mutex)
+{
+    for (; thread; thread = thread->next)
+        if (thread->object == object && thread->mark.tsc == 0)
+            return NULL;
+        else if (thread->object == object && thread->mutex == mutex)
+            return thread;
+    return NULL;
+}
+
+/* Since when self has held the mutex without a break, as far as is known, after thread was woken. 0: not known. */
+static uint64_t held_since(const struct rpi_thread *self, const pthread_mutex_t *mutex,
+                           const struct rpi_mark *mark)
+{
+    const struct rpi_held *held = &self->held[rpi_thread_held_at(mutex)];
+    if (held->lock != mutex)
+        return 0;
+    if (mark->is_held && mark->waker_id == (uint64_t)self->tid && mark->acquired == held->acquired)
+        return mark->tsc;
+    if (self->mutex != mutex || self->returned_acquired != held->acquired)
+        return 0;
+    return self->returned_tsc > mark->tsc ? self->returned_tsc : mark->tsc;
+}
+
+void rpi_waiters_release(const struct rpi_thread *self, const pthread_mutex_t *mutex, uint64_t site)
+{
+    struct rpi_waiters *queue = rpi_waiters_of(self->woken_at);
+    uint64_t now = rsi_tsc(), since;
+    unsigned left = RELEASED_MOST;
+    rsi_guard_lock(&queue->guard);
+    for (struct rpi_thread *thread = queue->first; left > 0; thread = thread->next, left--) {
+        thread = next_woken_locked(thread, self->woken_at, mutex);
+        if (!thread)
+            break;
+        struct rpi_mark *mark = &thread->mark;
+        if ((since = held_since(self, mutex, mark)) == 0 || since >= now)
+            continue;
+        mark->held_ticks += now - since;
+        mark->released_tsc = now;
+        mark->releaser_id = (uint64_t)self->tid;
+        mark->released_site = site;
+        mark->holder_site = (uintptr_t)self->held[rpi_thread_held_at(mutex)].site;
+    }
+    rsi_guard_unlock(&queue->guard);
+}
+
 void rpi_waiters_unmark(const struct rpi_thread *self, const void *object, uint64_t since,
                         size_t most)
 {
@@ -142,6 +212,21 @@ void rpi_waiters_unmark(const struct rpi_thread *self, const void *object, uint6
             thread->mark.waker_id == (uint64_t)self->tid) {
             thread->mark = (struct rpi_mark){ 0 };
             most--;
+        }
+    rsi_guard_unlock(&queue->guard);
+}
+
+void rpi_waiters_unmark_released(const pthread_mutex_t *mutex, const struct rpi_mark *taken)
+{
+    struct rpi_waiters *queue = rpi_waiters_of(mutex);
+    if (!rpi_waiters_has(mutex))
+        return;
+    rsi_guard_lock(&queue->guard);
+    for (struct rpi_thread *thread = queue->last; thread; thread = thread->previous)
+        if (thread->object == mutex && thread->mark.waker_id == taken->releaser_id &&
+            thread->mark.tsc <= taken->released_tsc) {
+            thread->mark = (struct rpi_mark){ 0 };
+            break;
         }
     rsi_guard_unlock(&queue->guard);
 }

@@ -43,9 +43,28 @@ enum rpi_wakes {
 size_t rpi_waiters_wake(const struct rpi_thread *self, const void *object, enum rpi_wakes which,
                         const void *site);
 
+/*
+ * self, which is busy, releases the mutex that marked waiters of a condition acquire before they return: they could not
+ * have returned yet. The condition is the one that self has signalled, or was woken at, last. site: as in the file.
+ */
+void rpi_waiters_release(const struct rpi_thread *self, const pthread_mutex_t *mutex,
+                         uint64_t site);
+
+/* Whether there may be such waiters. */
+RSI_INLINE bool rpi_waiters_may_await(const struct rpi_thread *self)
+{
+    return self->woken_at && rpi_waiters_has(self->woken_at);
+}
+
 /* Remove up to most marks that self has set since then: the kernel did not wake these waiters. */
 void rpi_waiters_unmark(const struct rpi_thread *self, const void *object, uint64_t since,
                         size_t most);
+
+/*
+ * The thread of taken has acquired mutex after that release, which woke it, and no thread that waited for the mutex
+ * alone: remove the mark that the release has set.
+ */
+void rpi_waiters_unmark_released(const pthread_mutex_t *mutex, const struct rpi_mark *taken);
 
 /* Up to most unmarked waiters of from now wait for to. */
 void rpi_waiters_move(const void *from, const void *to, size_t most);
