@@ -153,7 +153,7 @@ size_t rpi_waiters_gather(struct rpi_thread *self, const void *object, size_t co
 
 /*
  * The next waiter of a condition that is marked, and that returns with mutex. Those that were marked first are the
- * first in the list, as a rule. The others are idle, and may be many.
+ * first in the list, usually. The others are idle, and may be many.
  */
 static struct rpi_thread *next_woken_locked(struct rpi_thread *thread, const void *object,
                                             const pthread_mutex_t *mutex)
