@@ -74,7 +74,8 @@ def user(
         slept_ns[pause["label"]] += pause["wait_ns"]
         if function := frames.common(of(wait), of(pause), NEAR):
             users[pause["label"]] = function
-    longest = max(users, key=lambda place: slept_ns[place], default="")
-    if slept_ns[longest] < max(OFTEN * program.wall_ns, 1):
-        return None
-    return users[longest], longest, slept_ns[longest]
+    often = [place for place in users if slept_ns[place] >= max(OFTEN * program.wall_ns, 1)]
+    # The innermost function that does both has the lock meanwhile, if any has.
+    calls = [function.name for function in of(wait)]
+    found = min(often, key=lambda p: (calls.index(users[p].name), -slept_ns[p]), default="")
+    return (users[found], found, slept_ns[found]) if found else None

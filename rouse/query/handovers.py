@@ -32,7 +32,7 @@ USELESS_MOST = 0.4  # of the wake-ups; more are a herd, if many threads were wok
 
 def cut(rows: str, _order: Sequence[str]) -> str:
     return (
-        f"SELECT * FROM ({rows}) w WHERE kind IN ('condition', 'semaphore')"
+        f"SELECT * FROM ({rows}) w WHERE kind IN ('condition', 'semaphore', 'futex')"
         f" AND wake_site <> '{NOT_KNOWN}' ORDER BY late_ns DESC LIMIT {ROWS_MOST}"
     )
 

@@ -110,7 +110,8 @@ def longest_inside(database: Database, side: Row, kinds: Sequence[str]) -> tuple
     And how long they were, with those before and after the lock.
     """
     rows = database.rows(f"""
-SELECT MAX(s.label) AS label, SUM(w.wait_ns) AS wait_ns FROM wakes w
+SELECT MAX(l.label) AS label, SUM(w.wait_ns) AS wait_ns FROM wakes w
+JOIN labels l ON l.process = w.process AND l.site = w.wait_site
 JOIN sites s ON s.process = w.process AND s.site = w.wait_site
 JOIN sites h ON h.process = w.process AND h.frame = 0 AND (
     h."function" = s."function" OR s.within LIKE '%' || h."function" || '%'

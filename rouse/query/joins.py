@@ -1,26 +1,30 @@
 # SPDX-License-Identifier: MIT
-"""Threads that are started and joined one by one, so that none runs beside its successor.
+"""Threads that are joined one by one, so that none runs beside its successor, and brief threads.
 
-`std::async` and `get()` in a loop do so, and so does a thread for each piece of work.
+`std::async` and `get()` in a loop start and join them one by one. A thread for each piece of little
+work takes longer to start and to end than to do it.
 """
 
 from __future__ import annotations
 
 from rouse.query import measures
 from rouse.query.demand import least_ran
-from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row, most_of
 from rouse.query.program import STATES, Program
-from rouse.query.ran import Running
+from rouse.query.ran import Running, busiest
 from rouse.query.stragglers import cut, work_of
 from rouse.tables.engine import Database
-from rouse.text import duration
+from rouse.text import duration, share
 
-JOINED_AT_ONCE = "joined-at-once"
+JOINED_AT_ONCE, BRIEF_THREADS = "joined-at-once", "brief-threads"
 LEAST, RATE = 20, 20  # joins, and their rate per s
-MOSTLY = 0.5  # of the threads that ended
+MOSTLY = 0.5
+NEARLY_ALL = 0.9  # of the threads that are joined: those are known that have waited for something
 # How much longer than its joins the lives of all joined threads are: if two run beside each other,
 # twice as long.
 LONGER_MOST = 1.3
+BRIEF_RATE = 1000  # threads per s, and at least as many in all
+BRIEF_RAN = 0.3  # of the elapsed time
 
 
 def find(database: Database, program: Program, sampled: Running | None) -> list[Finding]:
@@ -34,7 +38,14 @@ def find(database: Database, program: Program, sampled: Running | None) -> list[
         for rows in sites.values()
         if sum(row["count"] for row in rows) >= max(LEAST, RATE * program.wall_ns / 1e9)
     )
-    return [each for each in found if each]
+    made = [each for each in found if each]
+    for process in sampled.begun if sampled else []:
+        own = [row for (of, _), rows in sites.items() if of == process for row in rows]
+        label = most_of(own, "wait_label")
+        assert sampled
+        if few := brief(process, label, program, sampled):
+            made.append(few)
+    return made
 
 
 def finding(
@@ -55,7 +66,11 @@ def finding(
     lived_ns = sum(group["wall_ns"] - group["join"] for group in own)
     ran = least_ran(program.ran_ns, 0, program)
     most = program.processors * program.wall_ns / max(ran, 1.0)
-    if count < MOSTLY * ended or lived_ns > LONGER_MOST * wait_ns or most < LEAST_GAIN:
+    if (
+        not NEARLY_ALL * count <= ended <= count / MOSTLY
+        or lived_ns > LONGER_MOST * wait_ns
+        or most < LEAST_GAIN
+    ):
         return None
     how, work, _ = work_of(database, process, sampled)
     at = f" A joined thread {how} {work}." if work else ""
@@ -66,3 +81,30 @@ def finding(
         f" does the same without a thread [{JOINED_AT_ONCE}]"
     )
     return Finding(JOINED_AT_ONCE, "-", label, work, wait_ns, most, None, text)
+
+
+def brief(process: str, label: str, program: Program, sampled: Running) -> Finding | None:
+    """Threads that are started so often that the kernel has most of the work.
+
+    label: where they are joined. Empty: nowhere. The time of the work alone is not known.
+    """
+    count = sampled.begun.get(process, 0)
+    stacks = sampled.of(process)
+    ran, in_kernel = (
+        sum(stack.ns for stack in some)
+        for some in (stacks, [stack for stack in stacks if stack.is_in_kernel])
+    )
+    is_often = count >= BRIEF_RATE * program.wall_ns / 1e9 and count >= BRIEF_RATE
+    if not is_often or in_kernel < MOSTLY * ran or ran < BRIEF_RAN * program.wall_ns:
+        return None
+    starting = [stack for stack in stacks if stack.is_in_kernel]
+    function = busiest(starting)[0]
+    where = f"{label} joins them, and" if label else "the program"
+    text = (
+        f"{count:,} threads are started, {duration(program.wall_ns / count)} apart: {where} runs"
+        f" {share(in_kernel / ran)} % of its CPU time in the kernel, mostly for {function}. Threads"
+        f" that stay and take work from a queue save that [{BRIEF_THREADS}]"
+    )
+    return Finding(
+        BRIEF_THREADS, "-", label or function, function, round(in_kernel), *(None, None), text
+    )

@@ -157,10 +157,10 @@ def produces(
 def between(database: Database, slept: list[Row], program: Program) -> set[str]:
     """Return the labels of sleeps that are work, by the other waits of their function, or caller.
 
-    It waits for events for longer: it does not look for one there. The sleep is what it does with
-    something that it waited for, such as a semaphore's unit, which is often free. Or it waits for a
-    lock often: a thread that looks whether something has happened seldom meets another one. Or it
-    produces something that several threads wait for.
+    It waits for events or locks for longer: it does not look for one there. The sleep is what it
+    does with something that it waited for, such as a semaphore's unit, which is often free. Or it
+    waits for a lock often: a thread that looks whether something has happened seldom meets another
+    one. Or it produces something that several threads wait for.
     """
     waits = [
         row
@@ -181,7 +181,7 @@ def between(database: Database, slept: list[Row], program: Program) -> set[str]:
             if other["process"] == row["process"]
             and frames.common(own, known.get((row["process"], other["wait_site"]), []), NEAR)
         ]
-        waited = sum(other["wait_ns"] for other in near if other["kind"] in EVENTS)
+        waited = sum(other["wait_ns"] for other in near)
         contested = sum(other["count"] for other in near if other["kind"] in LOCK_KINDS)
         is_producer = any(
             other["process"] == row["process"]

@@ -10,18 +10,28 @@ from __future__ import annotations
 from collections import Counter
 
 from rouse.query import gain, measures
-from rouse.query.demand import load_without
-from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, Finding, Row
+from rouse.query.demand import least_ran, load_without
+from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, SMALL_POOL, Finding, Row
 from rouse.query.program import STATES, Program
-from rouse.query.ran import PYTHON_TELLING, PythonStack, Running
+from rouse.query.ran import (
+    PYTHON_FRAME,
+    PYTHON_LIBRARY,
+    PYTHON_TELLING,
+    PythonStack,
+    Running,
+)
 from rouse.tables.engine import Database
 from rouse.tables.views import texts
-from rouse.text import duration
+from rouse.text import counted, duration
 
 PYTHON_LOCK = "python-lock"
 SEVERAL = 1.2  # threads that wait for it on average
 MOSTLY = 0.5
 NEAR = 2  # the function that waits, and its caller
+# Threads that wait for a pool, on average. And how much the mean number of those with something of
+# it may differ from a whole number.
+WAITING_LEAST, UNEVEN_MOST = 0.5, 0.15
+HANDOVER = 1.05  # as of Java's locks
 FUNCTIONS = ("PyThread_acquire_lock_timed", "PyThread_acquire_lock")
 WAITS = f"""
 SELECT w.process, w.object, MIN(w.wait_site) AS wait_site, SUM(w.wait_ns) AS wait_ns,
@@ -78,24 +88,79 @@ def sides(stacks: list[PythonStack], waiting: float) -> tuple[str, str]:
     if places.total() < PYTHON_TELLING:
         return "", ""
     (waiter, count), *_ = places.most_common(1)
-    others = [stack for stack in stacks if stack.place[1] != waiter]
     if count < MOSTLY * waiting / (waiting + 1) * places.total():
         return "", ""
+    held = users(stacks, waiter)
+    return waiter, held.most_common(1)[0][0] if held else ""
+
+
+def users(stacks: list[PythonStack], waiter: str) -> Counter[str]:
+    """Return the samples of those that have what others wait for at a place, by their places."""
+    held: Counter[str] = Counter()
     mine = max(
         (stack for stack in stacks if stack.place[1] == waiter), key=lambda stack: stack.samples
     )
     for function in calls_of(mine)[:NEAR]:
-        held: Counter[str] = Counter()
-        for stack in others:
-            if function in calls_of(stack):
+        for stack in stacks:
+            if stack.place[1] != waiter and function in calls_of(stack):
                 held[stack.place[1]] += stack.samples
         if held:
-            return waiter, held.most_common(1)[0][0]
-    return waiter, ""
+            break
+    return held
 
 
 def calls_of(stack: PythonStack) -> list[str]:
     """Return the program's functions of a stack, the innermost first."""
-    functions = [PythonStack("", 1, (frame,)).place[0] for frame in stack.frames]
-    function = stack.place[0]
-    return functions[functions.index(function) :] if function in functions else functions
+    return [
+        PythonStack("", 1, (frame,)).place[0]
+        for frame in stack.frames
+        if (match := PYTHON_FRAME.fullmatch(frame)) and not PYTHON_LIBRARY.search(match["file"])
+    ]
+
+
+def pools(database: Database, program: Program, sampled: Running | None) -> list[Finding]:
+    """Pools of which threads take something by a queue, a condition or a semaphore of Python.
+
+    The same number of threads has something of a pool all the time.
+    """
+    if sampled is None:
+        return []
+    rows = database.rows(measures.labelled(WAITS, ("wait_ns DESC",), label="wait_site"))
+    waited: Counter[str] = Counter()
+    for row in rows:
+        waited[row["process"]] += row["wait_ns"]
+    found = []
+    for process, wait_ns in waited.items():
+        mine = [each for each in sampled.python_all if each.process == process]
+        waiter, holder = sides(mine, wait_ns / (program.wall_ns or 1))
+        if holder:
+            own = [row for row in program.threads if row.get("process") == process]
+            threads = sum(row["wall_ns"] for row in own) / (program.wall_ns or 1)
+            found.append(pool(mine, waiter, holder, threads, program))
+    return [each for each in found if each]
+
+
+def pool(
+    stacks: list[PythonStack], waiter: str, holder: str, threads: float, program: Program
+) -> Finding | None:
+    """threads: those of the process, on average."""
+    each = threads / sum(stack.samples for stack in stacks)  # for a sample
+    waiting = each * sum(stack.samples for stack in stacks if stack.place[1] == waiter)
+    used = each * users(stacks, waiter).total()
+    size = round(used)
+    if waiting < WAITING_LEAST or size < 1 or abs(used - size) > UNEVEN_MOST:
+        return None
+    by_processors = program.wall_ns / max(least_ran(program.ran_ns, 0, program), 1.0)
+    most = min(HANDOVER * (waiting + used) / size, by_processors)
+    expected = min((waiting + used) / size, most)
+    if most < LEAST_GAIN:
+        return None
+    name = f"the pool of {waiter.partition(' ')[0]}"
+    text = (
+        f"{name} is too small: {waiter} waits, {waiting:.1f} threads on average, while"
+        f" {counted(size, 'thread has', 'threads have')} something of it, mostly in {holder}. If"
+        f" they put it back, a larger pool gains at most {most:.2f}x, about {expected:.2f}x the"
+        f" throughput; if others bring it, these are too slow [{SMALL_POOL}]"
+    )
+    wait_ns = round(waiting * program.wall_ns)
+    return Finding(SMALL_POOL, name, waiter, holder, wait_ns, most, expected, text)

@@ -136,6 +136,7 @@ class Running:
     java_pools: list[JavaPool] = field(default_factory=list)
     java_places: list[JavaPlace] = field(default_factory=list)
     python_why: str = ""  # why there are none of some process that CPython runs
+    begun: dict[str, int] = field(default_factory=dict)  # threads by process; empty: not known
 
     @property
     def samples(self) -> int:
@@ -252,6 +253,9 @@ def make(ran: Ran, database: Database) -> Running:
     found.java_pools += [pool for pool in ran.java_pools if pool.pid in processes]
     found.java_places += [place for place in ran.java_places if place.pid in processes]
     found.python_why = ran.python_why
+    for pid, count in ran.begun.items():
+        if process := processes.get(pid):
+            found.begun[process] = count
     found.notes += resolver.problems
     if ran.lost:
         found.notes.append(f"{ran.lost:,} samples of where threads ran were lost: rings were full")

@@ -14,6 +14,7 @@ from typing import Any
 
 from rouse.query import (
     accept_herds,
+    behind,
     file_locks,
     handovers,
     herds,
@@ -202,16 +203,24 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     shared = rwlocks.find(database, program)
     onion = onions.find(program, hot_locks.load_of)
     found = [
-        spins.lock(row, program)
-        or rwlocks.better(hot_locks.find(row, program, database), shared.get(key_of(row)))
+        (
+            row,
+            spins.lock(row, program)
+            or rwlocks.better(hot_locks.find(row, program, database), shared.get(key_of(row))),
+        )
         for row in program.locks
         if onion is None or key_of(row) not in onion.keys
     ]
-    findings = [finding for finding in found if finding]
+    findings = behind.joined(found, program, database)
+    held_at = " ".join(finding.text for finding in findings)
     findings += [onion.finding] if onion else []
     threads, slow = thread_pools.find(database, program), stages.find(database, program)
     findings += threads.findings + slow.findings
-    findings += polling.find(database, program, threads.served | slow.served)
+    findings += [
+        each
+        for each in polling.find(database, program, threads.served | slow.served)
+        if each.waiter not in held_at  # it sleeps with the lock
+    ]
     small = pools.find(database, program)
     findings += small.findings
     findings += herds.find(program, small.waiters, java_locks.internal_sites(database))
@@ -223,7 +232,10 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += shares.find(database, program) + accept_herds.find(database, program)
     findings += handovers.find(database, program) + loops.find(database, program)
     findings += known_locks.find(database, program)
-    findings += python_locks.find(database, program, sampled)
+    of_python = python_locks.find(database, program, sampled)
+    findings += of_python
+    if not of_python:
+        findings += python_locks.pools(database, program, sampled)
     findings += timers.find(database, program) + file_locks.find(database, program, sampled)
     findings = alike(findings)
     findings.sort(key=lambda finding: -finding.blame_ns)

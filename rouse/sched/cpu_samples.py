@@ -113,6 +113,7 @@ class Ran:
     java: list[JavaWaits] = field(default_factory=list)
     java_pools: list[JavaPool] = field(default_factory=list)
     java_places: list[JavaPlace] = field(default_factory=list)
+    begun: dict[int, int] = field(default_factory=dict)  # threads by process; empty: not known
 
     @property
     def kept(self) -> int:
@@ -159,6 +160,7 @@ class Sampler:
         self.ended: set[int] = set()
         self.pending: list[Record] = []
         self.kept: list[tuple[Life, str, Sampled]] = []
+        self.begun: Counter[int] = Counter()
         self.taken = self.lost = 0
         self.random = random.Random(0)  # the same program and samples give the same report
         self.next_s = time.monotonic() + EVERY_S
@@ -211,6 +213,7 @@ class Sampler:
                 self.lives[record.pid] = parent.forked(record.pid)
             elif parent:
                 parent.threads += 1
+                self.begun[record.pid] += 1
             if parent:
                 self.names[record.tid] = self.names.get(record.by_tid, "")
                 self.ending.discard(record.tid)
@@ -305,6 +308,7 @@ class Sampler:
         self.take(is_last=True)
         self.close()
         found = Ran(self.asked.period_ns, self.taken, self.lost, why=self.why)
+        found.begun = dict(self.begun)
         resolver, numbers = Resolver(), dict[int, int]()
         names: list[Names] = []
         runs: Counter[tuple[int, int, str, bool, tuple[int, ...]]] = Counter()
@@ -338,6 +342,8 @@ def encode(ran: Ran) -> Iterator[str]:
         )
     for python in ran.python:
         yield json.dumps(["python", python.pid, python.count, python.frames, python.is_of_all])
+    for pid, count in ran.begun.items():
+        yield json.dumps(["begun", pid, count])
     for java in ran.java:
         yield json.dumps(["java", *astuple(java)])
     for pool in ran.java_pools:
@@ -366,6 +372,11 @@ def decode_line(ran: Ran, line: str) -> None:
             raise ValueError(line)
         names = tuple(map(str, functions))
         ran.python.append(PythonRun(int(pid), int(count), names, bool(is_of_all)))
+    elif kind == "begun":
+        pid, count = map(int, words)
+        if count < 1:
+            raise ValueError(line)
+        ran.begun[pid] = count
     elif kind == "java":
         pid, lock, is_monitor, waiter, holder, *sums, taker = words
         count, threads, most, dumps, permits = map(int, sums)
@@ -375,12 +386,13 @@ def decode_line(ran: Ran, line: str) -> None:
         java = (int(pid), str(lock), bool(is_monitor), *places, *numbers, str(taker))
         ran.java.append(JavaWaits(*java))
     elif kind == "java_pool":
-        pid, waiter, worker, *sums = words
-        waiting, busy, queued, dumps = map(int, sums)
-        if min(waiting, busy, dumps) < 1 or queued < 0:
+        pid, waiter, worker, blocked_at, is_scheduled, *sums = words
+        waiting, busy, queued, threads, full, blocked, dumps = map(int, sums)
+        if min(busy, threads, dumps) < 1 or min(waiting, queued, full, blocked) < 0:
             raise ValueError(line)
-        places = (str(waiter), str(worker))
-        ran.java_pools.append(JavaPool(int(pid), *places, waiting, busy, queued, dumps))
+        where = (str(waiter), str(worker), str(blocked_at))
+        counts = (waiting, busy, queued, threads, full, blocked, dumps)
+        ran.java_pools.append(JavaPool(int(pid), *where, bool(is_scheduled), *counts))
     elif kind == "java_place":
         pid, place, count = words
         if int(count) < 1:

@@ -66,6 +66,11 @@ PLACES_MOST = 20  # of a process, those with most threads
 # Objects for which threads park until others have computed a result.
 RESULTS = re.compile(r"java\.util\.concurrent\.(FutureTask|CompletableFuture)\b")
 WORKER = "java.util.concurrent.ThreadPoolExecutor.runWorker"
+SCHEDULED = "java.util.concurrent.ScheduledThreadPoolExecutor$"
+# Calls in which a thread waits until there is room for more work.
+ROOM = re.compile(
+    r"java\.util\.concurrent\.(Semaphore\.acquire\w*|\w*(Queue|Deque)\.(put|offer)\w*)"
+)
 LIBRARY = re.compile(r"(javax?|jdk|sun|com\.sun)\.")
 MONITOR = "waiting to lock"
 
@@ -103,17 +108,22 @@ Wanted = tuple[str, bool, str]
 
 @dataclass(frozen=True)
 class JavaPool:
-    """Threads of executors in the dumps of a process, and those that wait for their results.
+    """Threads of executors in the dumps of a process, and those that wait for them.
 
     All counts are sums over the dumps.
     """
 
     pid: int
-    waiter: str  # where most of them wait
+    waiter: str  # where most of those are that wait for a result
     worker: str  # where most of the pools' threads are that work
-    waiting: int
+    blocked_at: str  # where most of those are that wait for room: in a queue, or for a permit
+    is_scheduled: bool  # they run timers
+    waiting: int  # for a result
     busy: int
-    queued: int  # threads that wait beyond those that the executors have, busy or idle
+    queued: int  # threads that wait for a result beyond those that the executors have, busy or idle
+    threads: int  # of the executors
+    full: int  # dumps in which all of these were busy
+    blocked: int
     dumps: int
 
 
@@ -234,7 +244,33 @@ def holder_of(waiting: Thread, threads: Iterable[Thread]) -> str:
 
 
 def most_of(counts: Counter[str]) -> str:
-    return counts.most_common(1)[0][0]
+    return next((place for place, _ in counts.most_common(1)), "")
+
+
+@dataclass
+class Executors:
+    """The executors of a JVM that run timers, or all others."""
+
+    waiting: Counter[str] = field(default_factory=Counter)  # for results, by place
+    blocked: Counter[str] = field(default_factory=Counter)  # for room
+    busy: Counter[str] = field(default_factory=Counter)  # threads of pools
+    queued: int = 0
+    threads: int = 0
+    full: int = 0
+
+    def add(self, workers: list[Thread], others: list[Thread]) -> None:
+        """Add a dump with these threads of the executors, and with others."""
+        # A thread that waits for a lock or a result is as busy as one that works.
+        busy = [thread for thread in workers if thread.own[0]]
+        waiting = [t for t in others if t.own[0] and RESULTS.match(t.type)]
+        blocked = [t for t in others if t.own[0] and ROOM.fullmatch(t.called)]
+        for counts, some in (
+            *((self.busy, busy), (self.waiting, waiting), (self.blocked, blocked)),
+        ):
+            counts.update(thread.label for thread in some)
+        self.queued += max(len(waiting) - len(workers), 0)
+        self.threads += len(workers)
+        self.full += 0 < len(workers) == len(busy)
 
 
 @dataclass
@@ -257,9 +293,7 @@ class Process:
     # it, by each of the tests of users().
     passed: dict[Wanted, list[Counter[int]]] = field(default_factory=dict)
     places: Counter[str] = field(default_factory=Counter)
-    waiting: Counter[str] = field(default_factory=Counter)  # for results, by place
-    busy: Counter[str] = field(default_factory=Counter)  # threads of pools, by place
-    queued: int = 0
+    executors: dict[bool, Executors] = field(default_factory=dict)  # by whether they run timers
 
     @property
     def folder(self) -> Path:
@@ -316,16 +350,8 @@ class Process:
         threads, now = parsed(text), Counter[Wanted]()
         if not self.dumps and not any(thread.own[0] for thread in threads):
             return  # the JVM has just begun, or compiles the program
-        waiting, had = 0, 0  # for results, and threads of executors
         self.dumps += 1
         for thread in threads:
-            if WORKER in [method for method, _ in thread.frames]:
-                # One that waits for a lock or a result is as busy as one that works.
-                self.busy[thread.label] += bool(thread.own[0])
-                had += 1
-            elif thread.own[0] and RESULTS.match(thread.type):
-                self.waiting[thread.label] += 1
-                waiting += 1
             self.places[thread.label] += bool(thread.own[0])
             if wanted := thread.waits_for:
                 self.counts[wanted, thread.label, holder_of(thread, threads)] += 1
@@ -336,14 +362,32 @@ class Process:
                         count[len(some)] += 1
                 now[wanted] += 1
         self.most |= now
-        self.queued += max(waiting - had, 0)
+        self.add_executors(threads)
 
-    def pool(self) -> JavaPool | None:
-        counts = (self.waiting.total(), self.busy.total())
-        if not all(counts):
-            return None
-        places = (most_of(self.waiting), most_of(self.busy))
-        return JavaPool(self.pid, *places, *counts, self.queued, self.dumps)
+    def add_executors(self, threads: list[Thread]) -> None:
+        workers: dict[bool, list[Thread]] = {}
+        others = []
+        for thread in threads:
+            methods = [method for method, _ in thread.frames]
+            if WORKER in methods:
+                is_scheduled = any(method.startswith(SCHEDULED) for method in methods)
+                workers.setdefault(is_scheduled, []).append(thread)
+            else:
+                others.append(thread)
+        for is_scheduled, some in workers.items():
+            waiting = [] if is_scheduled else others
+            self.executors.setdefault(is_scheduled, Executors()).add(some, waiting)
+
+    def pools(self) -> list[JavaPool]:
+        return [
+            JavaPool(
+                *(self.pid, most_of(some.waiting), most_of(some.busy), most_of(some.blocked)),
+                *(is_scheduled, some.waiting.total(), some.busy.total(), some.queued),
+                *(some.threads, some.full, some.blocked.total(), self.dumps),
+            )
+            for is_scheduled, some in self.executors.items()
+            if some.busy and (some.waiting or some.blocked or is_scheduled)
+        ]
 
     def permits(self, wanted: Wanted) -> int:
         """How many threads have something of a semaphore or queue. 0: it is no pool of theirs."""
@@ -459,4 +503,4 @@ class JavaSampler:
             for place, count in process.places.most_common(PLACES_MOST)
             if count
         ]
-        return waits, [pool for process in every if (pool := process.pool())], places
+        return waits, [pool for process in every for pool in process.pools()], places

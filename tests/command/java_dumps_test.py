@@ -131,6 +131,14 @@ ASKING = """\
 \tat java.lang.Thread.run(java.base@17.0.9/Thread.java:840)
 
 """
+TIMER = """\
+"timer" #80 prio=5 os_prio=0 tid=0x00007f nid=0x80 waiting on condition  [0x00007f]
+\tat java.lang.Thread.sleep(java.base@17.0.9/Native Method)
+\tat Shop.compact(Shop.java:99)
+\tat java.util.concurrent.ScheduledThreadPoolExecutor$ScheduledFutureTask.run(S.java:305)
+\tat java.util.concurrent.ThreadPoolExecutor.runWorker(java.base@17.0.9/Pool.java:1136)
+
+"""
 SLEEPING = """\
 class Sleeping {
     public static void main(String[] words) throws Exception {
@@ -225,10 +233,31 @@ class Dumps(unittest.TestCase):
     def test_threads_of_executors_and_those_that_wait_for_them(self) -> None:
         process = Process(9, 9)
         process.add(DUMP)
-        pool = process.pool()
+        (pool,) = process.pools()
         self.assertEqual(
-            pool, JavaPool(9, "Shop.wait Shop.java:30", "Shop.render Shop.java:50", 1, 1, 0, 1)
+            pool,
+            JavaPool(
+                *(9, "Shop.wait Shop.java:30", "Shop.render Shop.java:50", "", False),
+                *(1, 1, 0, 2, 0, 0, 1),
+            ),
         )
+
+    def test_executor_whose_threads_are_all_busy_while_others_wait_for_room(self) -> None:
+        worker = DUMP[DUMP.index('"worker" #17') : DUMP.index('"worker" #18')]
+        waiting = SEMAPHORE.format(number=70)
+        process = Process(9, 9)
+        for text in (worker * 2 + waiting, worker + waiting):
+            process.add(text)
+        (pool,) = process.pools()
+        self.assertEqual((pool.threads, pool.busy, pool.full, pool.blocked), (3, 3, 2, 2))
+        self.assertEqual(pool.blocked_at, "Shop.select Shop.java:70")
+
+    def test_executor_of_timers_is_one_of_its_own(self) -> None:
+        process = Process(9, 9)
+        process.add(DUMP + TIMER)
+        (timers,) = (pool for pool in process.pools() if pool.is_scheduled)
+        self.assertEqual((timers.worker, timers.full), ("Shop.compact Shop.java:99", 1))
+        self.assertEqual((timers.threads, timers.waiting), (1, 0))
 
     def test_requests_are_queued_only_while_they_are_more_than_threads_of_executors(self) -> None:
         """A thread between two requests looks idle: waiting and busy ones alone do not tell."""
@@ -236,8 +265,7 @@ class Dumps(unittest.TestCase):
         for more, queued in ((0, 0), (1, 0), (3, 2)):
             process = Process(9, 9)
             process.add(DUMP + client * more)
-            pool = process.pool()
-            assert pool
+            (pool,) = process.pools()
             self.assertEqual((pool.waiting, pool.busy, pool.queued), (1 + more, 1, queued))
 
     def test_dumps_before_the_program_s_own_code_do_not_count(self) -> None:
@@ -254,7 +282,7 @@ class Dumps(unittest.TestCase):
             process = Process(9, 9)
             process.add(text)
             self.assertEqual(process.waits(), [])
-            self.assertIsNone(process.pool())
+            self.assertEqual(process.pools(), [])
 
 
 @unittest.skipUnless(shutil.which("java"), "not run: there is no java")

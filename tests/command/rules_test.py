@@ -41,6 +41,7 @@ from rouse.query import (
 from rouse.query.finding import SMALL_POOL, Finding
 from rouse.query.program import Program
 from rouse.query.ran import PythonStack, Running, Stack
+from rouse.symbols.sites import Frame
 from rouse.tables import engine
 from rouse.tables.schemas import PRELOAD
 from rouse.tables.views import CLIENTS
@@ -759,6 +760,16 @@ class Polling(unittest.TestCase):
         self.assertIn(polling.POLLING, self.kinds("mutex", "0xa020"))
         self.assertIn(polling.POLLING, self.kinds("futex lock", "0xa030"))
 
+    def test_sleeps_of_threads_that_wait_for_a_lock_for_longer_do_not_poll(self) -> None:
+        sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
+        for waited_ms, is_polling in ((2000, False), (300, True)):
+            wakes = [
+                {"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S},
+                {"kind": "mutex", "wait_site": "0xa020", "useful": 9, "wait_ns": waited_ms * MS},
+            ]
+            kinds = [e.kind for e in found(sites=self.SITES, workers=sleeps, wakes=wakes)]
+            self.assertEqual(polling.POLLING in kinds, is_polling, waited_ms)
+
     def test_two_calls_at_one_place_are_one_finding(self) -> None:
         sleeps = [
             {"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": place}
@@ -904,8 +915,124 @@ class FileLocks(unittest.TestCase):
         (lock,) = self.rows(4000, 400)
         self.assertEqual(lock.holder, "")
 
+    def test_innermost_function_that_locks_and_waits_is_named(self) -> None:
+        """Its caller may wait for longer, without the lock."""
+        sites = (
+            *site(0xA110, "append+0x1", "post+0x9", "serve+0x1"),
+            *site(0xA120, "reply+0x1", "post+0x1", "serve+0x1"),
+            *site(0xA130, "next+0x1", "serve+0x1"),
+        )
+        waits = ((0xA110, "file lock", 4000), (0xA120, "read", 900), (0xA130, "read", 3000))
+        wakes = [
+            {"kind": kind, "wait_site": hex(at), "useful": 90, "wait_ns": ms * MS}
+            for at, kind, ms in waits
+        ]
+        (lock, *_) = found(sites=sites, wakes=wakes, threads=threads(5, mutex=800, io=200))
+        self.assertEqual((lock.kind, lock.holder), (file_locks.FILE_LOCK, "post"))
+        self.assertIn("also waits 900 ms at reply+0x1", lock.text)
+
     def test_short_waits_are_none(self) -> None:
         self.assertEqual(self.rows(4), [])
+
+
+class BehindLocks(unittest.TestCase):
+    SITES = (
+        *site(0xA410, "settle+0x1", "run+0x1"),
+        *site(0xA420, "balance+0x1", "check+0x1"),
+        *site(0xA430, "check+0x1", "serve+0x1"),
+        *site(0xA440, "change+0x1", "serve+0x1"),
+        *site(0xA450, "send+0x1", "export+0x1"),
+        *site(0xA460, "export+0x5"),
+    )
+
+    def test_waits_for_a_lock_whose_holders_wait_for_another_one_are_that_ones(self) -> None:
+        inner = {"kind": "mutex", "lock": 1, "lock_name": "ledger", "site": "0xa420"}
+        inner |= {"holder_site": "0xa410", "acquired": 900, "holds": 900, "hold_ns": 900 * MS}
+        inner |= {"inside_sleep_ns": 900 * MS, "contested": 300, "wait_ns": 700 * MS}
+        outer = {"kind": "mutex", "lock": 2, "lock_name": "sessions", "site": "0xa430"}
+        outer |= {"holder_site": "0xa430", "acquired": 900, "holds": 900, "hold_ns": 800 * MS}
+        outer |= {"inside_lck_ns": 700 * MS, "contested": 800, "wait_ns": 4000 * MS}
+        locks = [{**row, "last_ns": S} for row in (inner, outer)]
+        some = threads(7, mutex=670, sleep=330)
+        (lock,) = found(sites=self.SITES, locks=locks, threads=some)
+        self.assertEqual((lock.object, lock.blame_ns), ("ledger", 4700 * MS))
+        self.assertIn("check+0x1 waits 4.00 s behind it", lock.text)
+
+    def convoy(self, readers_at: int, releaser: str = "0xa440") -> list[str]:
+        """Readers and a writer that wait at words of so many bytes apart."""
+        lock = {"kind": "futex lock", "contested": 90}
+        locks = [
+            {**lock, "lock": 96 + readers_at, "site": "0xa430", "wait_ns": 3000 * MS},
+            {**lock, "lock": 96, "site": "0xa440", "wait_ns": 900 * MS},
+        ]
+        locks[0]["holder_site"], locks[1]["holder_site"] = releaser, "0xa460"
+        sleep = {"kind": "sleep", "wait_site": "0xa450", "timeout": 9, "wait_ns": 900 * MS}
+        some = threads(5, mutex=780, sleep=220)
+        every = found(sites=self.SITES, locks=locks, wakes=[sleep], threads=some)
+        if every and every[0].kind == rwlocks.CONVOY:
+            self.assertEqual((every[0].waiter, every[0].holder), ("check+0x1", "export+0x5"))
+            self.assertEqual(every[0].blame_ns, 3900 * MS)
+            self.assertIn("while it waits at send+0x1", every[0].text)
+        return [each.kind for each in every]
+
+    def test_two_words_of_a_lock_for_readers_and_writers(self) -> None:
+        self.assertEqual(self.convoy(4), [rwlocks.CONVOY])
+        self.assertNotIn(rwlocks.CONVOY, self.convoy(64))
+        self.assertNotIn(rwlocks.CONVOY, self.convoy(4, releaser="0xa410"))
+
+    def test_release_is_known_by_the_function_that_called_it(self) -> None:
+        """The call was the last thing that the writer did."""
+        self.assertIn(rwlocks.CONVOY, self.convoy(4, releaser="0xa440"))
+
+
+class BriefThreads(unittest.TestCase):
+    def kinds(self, count: int, in_kernel: int) -> list[str]:
+        """So many threads in a second, with so many of 100 samples of 10 ms in the kernel."""
+        stacks = [
+            Stack(
+                *("p", "t", 7, samples, samples * 1e7),
+                (Frame(1, "look_up", function="look_up"),),
+                is_in_kernel=is_in_kernel,
+            )
+            for samples, is_in_kernel in ((in_kernel, True), (100 - in_kernel, False))
+        ]
+        sampled = Running(1, stacks, begun={"p": count})
+        program = Program([], [], [], [], [], 0, 0, S, 2, 1.0 * S, 0.0, 0.0)
+        each = joins.brief("p", "answer", program, sampled)
+        return [each.kind] if each else []
+
+    def test_threads_that_are_started_for_little_work(self) -> None:
+        self.assertEqual(self.kinds(20_000, 80), [joins.BRIEF_THREADS])
+
+    def test_few_threads_and_threads_that_work(self) -> None:
+        self.assertEqual(self.kinds(500, 80), [])
+        self.assertEqual(self.kinds(20_000, 20), [])
+
+
+class PythonPools(unittest.TestCase):
+    WAITING = ("get (/usr/lib/python3.11/queue.py:171)", "P.take (/q.py:3)", "work (/q.py:9)")
+    USING = ("query (/q.py:1)", "work (/q.py:10)")
+    OTHER = ("main (/q.py:20)",)
+
+    def pool(self, *counts: int) -> Finding | None:
+        """Samples of eleven threads."""
+        stacks = [
+            PythonStack("p", count, frames)
+            for count, frames in zip(counts, (self.WAITING, self.USING, self.OTHER), strict=True)
+        ]
+        program = Program([], [], [], [], [], 0, 0, S, 2, 0.01 * S, 0.0, 0.0)
+        return python_locks.pool(stacks, "P.take q.py:3", "query q.py:1", 11.0, program)
+
+    def test_same_number_of_threads_has_something_of_a_pool(self) -> None:
+        pool = self.pool(80, 20, 10)
+        assert pool
+        self.assertEqual((pool.kind, pool.waiter), (SMALL_POOL, "P.take q.py:3"))
+        self.assertAlmostEqual(pool.gain or 0, 5, places=2)
+        self.assertIn("while 2 threads have something of it, mostly in query q.py:1", pool.text)
+
+    def test_threads_that_wait_for_work_vary(self) -> None:
+        self.assertIsNone(self.pool(86, 14, 10))
+        self.assertIsNone(self.pool(98, 2, 10))
 
 
 class PythonLocks(unittest.TestCase):
@@ -1122,6 +1249,9 @@ class SignalPerItem(unittest.TestCase):
         lost = {"useful": 8_000, "lost_race": 12_000}
         self.assertIn(handovers.SIGNAL_PER_ITEM, self.kinds(**lost))
         self.assertEqual(self.kinds(**lost, woken=20_000), ["herd"])
+
+    def test_condition_of_rust_is_a_futex(self) -> None:
+        self.assertIn(handovers.SIGNAL_PER_ITEM, self.kinds(kind="futex"))
 
     def test_seldom_wake_ups(self) -> None:
         self.assertEqual(self.rows(useful=900), [])
