@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rouse.query import java_locks, measures
+from rouse.query import herds, java_locks, measures
 from rouse.query.demand import SWITCH_NS
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.program import STATES, Program
@@ -62,6 +62,8 @@ def finding(rows: list[Row], program: Program) -> Finding | None:
     useless = sum(row["lost_race"] + row["false_"] for row in rows)
     whole = program.sum(*STATES) - program.sum("join", "accept")
     cost = late_ns + count * SWITCH_NS
+    if rows[0]["kind"] == "futex":
+        useless = max(useless, herds.without_work(count, program))
     is_herd = useless > USELESS_MOST * count and program.has_herds(useless)
     if is_herd or count < LEAST_RATE * max(program.wall_ns / 1e9, 1):
         return None

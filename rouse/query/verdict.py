@@ -212,6 +212,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
         if onion is None or key_of(row) not in onion.keys
     ]
     findings = behind.joined(found, program, database)
+    findings += file_locks.find(database, program, sampled)
     held_at = " ".join(finding.text for finding in findings)
     findings += [onion.finding] if onion else []
     threads, slow = thread_pools.find(database, program), stages.find(database, program)
@@ -236,7 +237,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += of_python
     if not of_python:
         findings += python_locks.pools(database, program, sampled)
-    findings += timers.find(database, program) + file_locks.find(database, program, sampled)
+    findings += timers.find(database, program)
     findings = alike(findings)
     findings.sort(key=lambda finding: -finding.blame_ns)
     idle = {} if findings else places.idle_parts(database, program.wall_ns)

@@ -931,6 +931,17 @@ class FileLocks(unittest.TestCase):
         self.assertEqual((lock.kind, lock.holder), (file_locks.FILE_LOCK, "post"))
         self.assertIn("also waits 900 ms at reply+0x1", lock.text)
 
+    def test_sleep_with_the_lock_does_not_poll(self) -> None:
+        sites = (*site(0xA110, "append+0x1", "post+0x9"), *site(0xA120, "send+0x1", "post+0x1"))
+        wakes = [
+            {"kind": "file lock", "wait_site": "0xa110", "useful": 90, "wait_ns": 4000 * MS},
+            {"kind": "sleep", "wait_site": "0xa120", "timeout": 900, "wait_ns": 900 * MS},
+        ]
+        sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa120"}]
+        some = threads(5, mutex=800, sleep=200)
+        every = found(sites=sites, wakes=wakes, workers=sleeps, threads=some)
+        self.assertEqual([each.kind for each in every], [file_locks.FILE_LOCK])
+
     def test_short_waits_are_none(self) -> None:
         self.assertEqual(self.rows(4), [])
 
@@ -1252,6 +1263,8 @@ class SignalPerItem(unittest.TestCase):
 
     def test_condition_of_rust_is_a_futex(self) -> None:
         self.assertIn(handovers.SIGNAL_PER_ITEM, self.kinds(kind="futex"))
+        many = self.kinds(kind="futex", woken=200_000, useful=200_000)
+        self.assertEqual(many, [herds.HERD])
 
     def test_seldom_wake_ups(self) -> None:
         self.assertEqual(self.rows(useful=900), [])
