@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rouse.query import frames, hot_locks, polling
-from rouse.query.finding import Finding, Row
+from rouse.query.finding import Finding, Row, lock_words
 from rouse.query.program import Program
 from rouse.query.rwlocks import CONVOY
 from rouse.tables.engine import Database
@@ -100,11 +100,11 @@ def convoys(pairs: Sequence[Pair], program: Program, database: Database) -> list
                 if readers.gain_most and readers.gain
                 else ""
             )
+            called = lock_words(other, writers.waiter)
             text = (
-                f"{writers.object}: {writers.holder} holds it as a reader{during}. Writers wait for"
-                f" that at {writers.waiter}, {waited} in all, and other readers wait behind them"
-                f" at {readers.waiter}, {behind} in all."
-                f"{gain} [{CONVOY}]"
+                f"{called}: {writers.holder} holds it as a reader{during}. Writers wait for that at"
+                f" {writers.waiter}, {waited} in all, and other readers wait behind them at"
+                f" {readers.waiter}, {behind} in all.{gain} [{CONVOY}]"
             )
             blame = readers.blame_ns + writers.blame_ns
             left[at] = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from rouse.query.measures import UNSEEN
 from rouse.query.specs import address
-from rouse.tables.views import NOT_KNOWN
+from rouse.tables.views import FUTEX_LOCK, NOT_KNOWN
 from rouse.text import UNKNOWN, duration
 
 LEAST_SHARE = 0.03  # of the threads' time, below which a wait is no finding
@@ -20,6 +20,7 @@ SMALL_POOL = "small-pool"  # a kind that several rules find
 SYNC = "sync"
 IO_KINDS = ("read", "write", SYNC, "connect", "poll", "set", "epoll", "message")
 PAUSES = ("sleep", "read", "write", SYNC, "connect", "message")  # for no other thread's sake
+CALLED = {FUTEX_LOCK: "lock", "read lock": "rwlock", "write lock": "rwlock"}  # by kind
 Row = dict[str, Any]
 
 
@@ -69,3 +70,15 @@ def lock_name(row: Row) -> str:
     if row["init_site"] != NOT_KNOWN:
         return f"the {row['kind']} of {row['init_label']}"
     return address(row["lock"])
+
+
+def lock_words(row: Row, place: str) -> str:
+    """What a text calls a lock. place: the label of a site that acquires it.
+
+    A lock that is known by its address alone is called one of the class whose method that is.
+    """
+    name = lock_name(row)
+    if name != address(row["lock"]):
+        return name
+    scope, _, _ = place.rpartition(" ")[0].rpartition("::")
+    return f"a {CALLED.get(row['kind'], row['kind'])} of {scope} ({name})" if scope else name

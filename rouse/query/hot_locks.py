@@ -28,6 +28,7 @@ from rouse.query.finding import (
     Finding,
     Row,
     lock_name,
+    lock_words,
     most_of,
 )
 from rouse.query.program import STATES, Program
@@ -146,6 +147,7 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
     name = lock_name(row)
     role = rwlocks.role_at(database, row, holder) if row["kind"] in rwlocks.KINDS else ""
     whom = "another thread there" if holder and holder == waiter else holder
+    called = lock_words(row, holder or waiter)
     waits = (
         f"{waiter or 'a thread'} waits {duration(row['wait_ns'])} in all for"
         f" {whom or 'a holder that is not known'}{role and f', {role}'}{woken_often(row, program)}"
@@ -160,7 +162,7 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
         if wait_ns > MOSTLY * phase_of(row, program):
             kind, does = UNDER_LOCK, f", which waits {duration(wait_ns)} in all at {at} meanwhile"
         text = (
-            f"{name}: {waits}{does}. How long the lock is held was not recorded. Without these"
+            f"{called}: {waits}{does}. How long the lock is held was not recorded. Without these"
             f" waits at most {most:.2f}x, about {expected:.2f}x the throughput [{kind}]"
         )
         return Finding(kind, name, waiter, holder, row["wait_ns"], most, expected, text)
@@ -186,7 +188,7 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
     part = f"{share(busy)}{around} % of the time, {duration(row['hold_ns'] / row['holds'])} each"
     if not is_known:
         part = "for a part of the time that too few timed holds tell"
-    text = f"{name} is held {part}{does}: {waits}. Without these waits"
+    text = f"{called} is held {part}{does}: {waits}. Without these waits"
     sooner = None
     if is_open(row, busy, program):
         gains: tuple[float | None, float | None] = (None, None)

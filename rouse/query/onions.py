@@ -9,7 +9,7 @@ from typing import Any
 
 from rouse.query import gain
 from rouse.query.demand import key_of
-from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, most_of
+from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, lock_words, most_of
 from rouse.query.program import STATES, Program
 from rouse.text import duration, share
 
@@ -65,7 +65,12 @@ def find(program: Program, load_of: Callable[[Row, Program], gain.Load]) -> Onio
     if alone >= ALONE_MOST or most < WORTH * alone:
         return None
     expected = gain.estimate(load, keys)
-    named = [lock_name(rows[key]) for key in keys]
+    named = [
+        lock_words(
+            rows[key], most_of((s for s in program.sides if key_of(s) == key), "holder_label")
+        )
+        for key in keys
+    ]
     busy = [share(min(load.locks[key].held_ns / load.wall_ns, 1.0)) for key in keys]
     sides = [side for side in program.sides if key_of(side) == keys[0]]
     waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
@@ -77,5 +82,5 @@ def find(program: Program, load_of: Callable[[Row, Program], gain.Load]) -> Onio
         f" {alone:.2f}x, fixing all {len(keys)} at most {most:.2f}x, about {expected:.2f}x"
         f" [{ONION}]"
     )
-    onion = Finding(ONION, named[0], waiter, holder, blame, most, expected, text)
+    onion = Finding(ONION, lock_name(rows[keys[0]]), waiter, holder, blame, most, expected, text)
     return Onion(set(keys), onion)

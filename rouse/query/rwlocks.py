@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from rouse.query.demand import SLEEP_SAVES_NS, WAIT_NS, key_of
-from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name
+from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, lock_words, most_of
 from rouse.query.locks import LOCK
 from rouse.query.measures import labelled
 from rouse.query.program import STATES, Program
@@ -82,6 +82,7 @@ class Lock:
         self.queued_ns = program.sum("lat")
         self.sides = sides
         self.name = lock_name(row)
+        self.called = lock_words(row, most_of(sides, "holder_label"))
         self.wait_ns = row["wait_ns"]
         # By place: the holds of readers, and how long they lasted.
         self.holds: Counter[str] = Counter()
@@ -110,8 +111,8 @@ class Lock:
         if slow[reader] * self.holds.total() < SLOW_LEAST * self.hold_ns.total():
             return None  # all readers are alike
         text = (
-            f"{self.name}: {reader} holds it as a reader for {duration(slow[reader])}. Writers wait"
-            f" for that, and other readers wait behind the writers: at {waiter} for"
+            f"{self.called}: {reader} holds it as a reader for {duration(slow[reader])}. Writers"
+            f" wait for that, and other readers wait behind the writers: at {waiter} for"
             f" {duration(wait_ns)} in all, {duration(wait_ns / count)} each [{CONVOY}]"
         )
         return Finding(CONVOY, self.name, waiter, reader, self.wait_ns, None, None, text)
@@ -128,7 +129,7 @@ class Lock:
         reader = max(self.hold_ns, key=lambda site: self.hold_ns[site])
         most = self.most_writes(wait_ns, count)
         text = (
-            f"{self.name}: writers at {waiter} wait {duration(wait_ns / count)} each, while readers"
+            f"{self.called}: writers at {waiter} wait {duration(wait_ns / count)} each, while readers"
             f" hold it for {duration(each)} at {reader} and overtake them: with the default kind of"
             f" lock, a reader joins other readers. Without these waits writers get it at most"
             f" {most:.2f}x as often [{STARVED}]"

@@ -673,6 +673,16 @@ class HiddenLocks(unittest.TestCase):
         self.assertIn("at most 1.67x", first.text)
         self.assertIn("; without those for log too at most 4.00x", first.text)
 
+    def test_lock_that_is_known_by_its_address_is_one_of_its_class(self) -> None:
+        sites = site(0x7010, "shop::Ledger::post ledger.cpp:9")
+        for name, said in (("st", "st is held"), (None, "a mutex of shop::Ledger (0x10) is held")):
+            lock = {"kind": "mutex", "lock": 16, "lock_name": name, "last_ns": S, "site": "0x7010"}
+            lock |= {"holder_site": "0x7010", "acquired": 900, "holds": 900, "hold_ns": 900 * MS}
+            lock |= {"inside_sleep_ns": 900 * MS, "contested": 900, "wait_ns": 2 * S}
+            (one,) = found(threads=threads(4, mutex=700, sleep=300), sites=sites, locks=[lock])
+            self.assertIn(said, one.text)
+            self.assertEqual(one.object, name or "0x10")
+
     def test_locks_of_one_object_each_share_the_load(self) -> None:
         """Nobody waits for them, since threads wait before: two of eight were lucky so far."""
         key = {"kind": "mutex", "last_ns": S, "site": "0x7010", "holder_site": "0x7010"}
