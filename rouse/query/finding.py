@@ -73,7 +73,7 @@ def lock_name(row: Row) -> str:
 
 
 def lock_words(row: Row, place: str) -> str:
-    """What a text calls a lock. place: the label of a site that acquires it.
+    """Return the words for a lock in a text. place: the label of a site that acquires it.
 
     A lock that is known by its address alone is called one of the class whose method that is.
     """

@@ -129,8 +129,8 @@ class Lock:
         reader = max(self.hold_ns, key=lambda site: self.hold_ns[site])
         most = self.most_writes(wait_ns, count)
         text = (
-            f"{self.called}: writers at {waiter} wait {duration(wait_ns / count)} each, while readers"
-            f" hold it for {duration(each)} at {reader} and overtake them: with the default kind of"
+            f"{self.called}: writers at {waiter} wait {duration(wait_ns / count)} each, while"
+            f" readers hold it for {duration(each)} at {reader} and overtake them: with the default kind of"
             f" lock, a reader joins other readers. Without these waits writers get it at most"
             f" {most:.2f}x as often [{STARVED}]"
         )
