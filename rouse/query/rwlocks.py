@@ -130,9 +130,9 @@ class Lock:
         most = self.most_writes(wait_ns, count)
         text = (
             f"{self.called}: writers at {waiter} wait {duration(wait_ns / count)} each, while"
-            f" readers hold it for {duration(each)} at {reader} and overtake them: with the default kind of"
-            f" lock, a reader joins other readers. Without these waits writers get it at most"
-            f" {most:.2f}x as often [{STARVED}]"
+            f" readers hold it for {duration(each)} at {reader} and overtake them: with the"
+            f" default kind of lock, a reader joins other readers. Without these waits writers get"
+            f" it at most {most:.2f}x as often [{STARVED}]"
         )
         return Finding(STARVED, self.name, waiter, reader, wait_ns, most, None, text)
 
