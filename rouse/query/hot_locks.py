@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rouse.query import gain, onions, rwlocks
+from rouse.query import frames, gain, onions, rwlocks
 from rouse.query.demand import (
     IO_SAVES_NS,
     SLEEP_SAVES_NS,
@@ -143,7 +143,10 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
     key = key_of(row)
     sides = [side for side in program.sides if key_of(side) == key]
     longest = max(sides, key=lambda side: side["wait_ns"], default=None)
-    waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
+    waiter = most_of(sides, "site_label")
+    # A holder that found the lock free has noted one address alone, which may be in a library.
+    known = [side for side in sides if not frames.LIBRARY_NAMES.match(side["holder_label"] or "")]
+    holder = most_of(known or sides, "holder_label")
     name = lock_name(row)
     role = rwlocks.role_at(database, row, holder) if row["kind"] in rwlocks.KINDS else ""
     whom = "another thread there" if holder and holder == waiter else holder

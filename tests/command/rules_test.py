@@ -673,6 +673,17 @@ class HiddenLocks(unittest.TestCase):
         self.assertIn("at most 1.67x", first.text)
         self.assertIn("; without those for log too at most 4.00x", first.text)
 
+    def test_holder_in_a_library_is_named_if_there_is_no_other_one(self) -> None:
+        sites = (*site(0x7010, "store+0x1"), *site(0x7030, "__gthread_mutex_lock gthr.h:749"))
+        key = {"kind": "mutex", "lock": 16, "lock_name": "st", "last_ns": S, "site": "0x7010"}
+        key |= {"acquired": 900, "holds": 900, "hold_ns": 900 * MS, "inside_sleep_ns": 900 * MS}
+        wrapped = {**key, "holder_site": "0x7030", "contested": 9, "wait_ns": 2 * S}
+        plain = {**wrapped, "holder_site": "0x7010", "wait_ns": S}
+        for locks, holder in (([wrapped, plain], "store+0x1"), ([wrapped], "__gthread_mutex_lock")):
+            some = threads(4, mutex=700, sleep=300)
+            (one,) = found(threads=some, sites=sites, locks=locks)
+            self.assertTrue(one.holder.startswith(holder), one.holder)
+
     def test_lock_that_is_known_by_its_address_is_one_of_its_class(self) -> None:
         sites = site(0x7010, "shop::Ledger::post ledger.cpp:9")
         for name, said in (("st", "st is held"), (None, "a mutex of shop::Ledger (0x10) is held")):
