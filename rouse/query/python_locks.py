@@ -94,15 +94,21 @@ def sides(stacks: list[PythonStack], waiting: float) -> tuple[str, str]:
     return waiter, held.most_common(1)[0][0] if held else ""
 
 
-def users(stacks: list[PythonStack], waiter: str) -> Counter[str]:
-    """Return the samples of those that have what others wait for at a place, by their places."""
+def users(stacks: list[PythonStack], waiter: str, with_all: bool = False) -> Counter[str]:
+    """Return the samples of those that have what others wait for at a place, by their places.
+
+    They are in calls from the function that waits or, if there are none or with_all, from its
+    caller.
+    """
     held: Counter[str] = Counter()
     mine = max(
         (stack for stack in stacks if stack.place[1] == waiter), key=lambda stack: stack.samples
     )
-    for function in calls_of(mine)[:NEAR]:
-        for stack in stacks:
-            if stack.place[1] != waiter and function in calls_of(stack):
+    others = [stack for stack in stacks if stack.place[1] != waiter]
+    functions = calls_of(mine)[:NEAR]
+    for nearest in [functions] if with_all else [[function] for function in functions]:
+        for stack in others:
+            if not set(nearest).isdisjoint(calls_of(stack)):
                 held[stack.place[1]] += stack.samples
         if held:
             break
@@ -136,17 +142,19 @@ def pools(database: Database, program: Program, sampled: Running | None) -> list
         if holder:
             own = [row for row in program.threads if row.get("process") == process]
             threads = sum(row["wall_ns"] for row in own) / (program.wall_ns or 1)
-            found.append(pool(mine, waiter, holder, threads, program))
+            found.append(pool(mine, waiter, threads, program))
     return [each for each in found if each]
 
 
 def pool(
-    stacks: list[PythonStack], waiter: str, holder: str, threads: float, program: Program
+    stacks: list[PythonStack], waiter: str, threads: float, program: Program
 ) -> Finding | None:
     """threads: those of the process, on average."""
     each = threads / sum(stack.samples for stack in stacks)  # for a sample
     waiting = each * sum(stack.samples for stack in stacks if stack.place[1] == waiter)
-    used = each * users(stacks, waiter).total()
+    # Also those that are just about to put something back, in the function that waits.
+    using = users(stacks, waiter, with_all=True)
+    used, ((holder, _), *_) = each * using.total(), using.most_common(1)
     size = round(used)
     if waiting < WAITING_LEAST or size < 1 or abs(used - size) > UNEVEN_MOST:
         return None

@@ -1053,7 +1053,7 @@ class PythonPools(unittest.TestCase):
             for count, frames in zip(counts, (self.WAITING, self.USING, self.OTHER), strict=True)
         ]
         program = Program([], [], [], [], [], 0, 0, S, 2, 0.01 * S, 0.0, 0.0)
-        return python_locks.pool(stacks, "P.take q.py:3", "query q.py:1", 11.0, program)
+        return python_locks.pool(stacks, "P.take q.py:3", 11.0, program)
 
     def test_same_number_of_threads_has_something_of_a_pool(self) -> None:
         pool = self.pool(80, 20, 10)
@@ -1061,6 +1061,20 @@ class PythonPools(unittest.TestCase):
         self.assertEqual((pool.kind, pool.waiter), (SMALL_POOL, "P.take q.py:3"))
         self.assertAlmostEqual(pool.gain or 0, 5, places=2)
         self.assertIn("while 2 threads have something of it, mostly in query q.py:1", pool.text)
+
+    def test_threads_that_put_something_back_have_it(self) -> None:
+        putting = ("put (/usr/lib/python3.11/queue.py:9)", "P.take (/q.py:5)", "work (/q.py:11)")
+        stacks = [
+            PythonStack("p", 192, self.WAITING),
+            PythonStack("p", 44, self.USING),
+            PythonStack("p", 24, self.OTHER),
+            PythonStack("p", 4, putting),
+        ]
+        program = Program([], [], [], [], [], 0, 0, S, 2, 0.01 * S, 0.0, 0.0)
+        pool = python_locks.pool(stacks, "P.take q.py:3", 11.0, program)
+        assert pool
+        self.assertIn("while 2 threads have something", pool.text)
+        self.assertEqual(pool.holder, "query q.py:1")
 
     def test_threads_that_wait_for_work_vary(self) -> None:
         self.assertIsNone(self.pool(86, 14, 10))
