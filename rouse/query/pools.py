@@ -25,6 +25,7 @@ LEAST_WAITERS = 0.5  # on average
 # The calls between the function that has something of the pool, and those that take and return it.
 NEAR = 2
 NEARLY_ALL, MOSTLY = 0.9, 0.5
+USED_LEAST = 0.5  # threads that use a pool, while one waits for it
 ONE = 1.3  # threads that use a pool on average, below which it is a lock
 
 
@@ -158,6 +159,8 @@ def finding(pool: Pool, others: list[Row], known: frames.Known, program: Program
     waiter, giver = most_row["wait_label"], most_row["wake_label"]
     name = most_row["object_name"] or f"the pool of {waiter}"
     each, waiting = duration(wait_ns / count), wait_ns / program.wall_ns
+    if load.threads - waiting < USED_LEAST * min(waiting, 1.0):
+        return None  # while a thread waits for a pool, others use it
     if load.threads - waiting < ONE:
         work = used_at(pool, others, known, "wait_ns")[0]
         during = f", and waits mostly at {work} until then" if work else ""

@@ -108,6 +108,11 @@ class SmallPool(unittest.TestCase):
         self.assertIn("waits mostly at scan+0x1 until then", pool.text)
         self.assertNotIn("A larger pool", pool.text)
 
+    def test_place_that_threads_wait_at_and_hardly_use_is_no_pool(self) -> None:
+        """As a stage of a pipeline, whose callers one place does not tell apart."""
+        wakes = [self.wake(wait_ns=980 * MS)]
+        self.assertEqual(found(threads=threads(1, cond=980), sites=self.SITES, wakes=wakes), [])
+
     def test_semaphore_of_a_library_is_a_futex(self) -> None:
         (pool,) = self.rows(self.wake(kind="futex"))
         self.assertEqual((pool.kind, pool.holder), (SMALL_POOL, "serve"))
