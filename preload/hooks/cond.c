@@ -126,10 +126,10 @@ static void note(pthread_cond_t *c, bool is_broadcast, const void *site)
         rpi_outside_put(self, rpi_outside_object(c), site);
     else if (count == 0)
         rsi_count(*(is_broadcast ? &total->broadcasts_unheard : &total->signals_unheard), 1);
+    else if (is_broadcast)
+        rsi_count(total->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);
     if (count > 0)
         self->woken_at = c;
-    if (count > 0 && is_broadcast)
-        rsi_count(total->herds[rsi_log2(count, RSI_STORE_HERDS - 1)], 1);
     self->is_busy = false;
 }
 

@@ -83,10 +83,10 @@ struct rpi_thread {
     /* The name of the object of the present or last wait: rpi_init_site_name. */
     uint32_t name;
 
-    const void
-        *woken_at; /* the condition that the thread signalled last, or was woken at; NULL: none */
-    uint64_t
-        returned_tsc; /* when its last wait for a condition ended, with mutex, and rpi_held.acquired of that */
+    /* The condition that the thread signalled last, or was woken at. NULL: none. */
+    const void *woken_at;
+    /* When its last wait for a condition ended, with mutex, and rpi_held.acquired of that mutex then. */
+    uint64_t returned_tsc;
     uint8_t returned_acquired;
 
     /* The last wait for a condition, if a wake-up ended it. */

@@ -356,8 +356,8 @@ bool rpi_wait_end(struct rpi_wait *wait, enum rouse_verdict verdict, struct rpi_
         rpi_contest_end(self, contest, contest->is_acquired || verdict == ROUSE_VERDICT_USEFUL, now,
                         false);
     }
-    wait->for_mutex = rsi_unlikely(for_mutex);
-    if (wait->for_mutex)
+    wait->for_mutex = for_mutex != 0;
+    if (rsi_unlikely(wait->for_mutex))
         count_mutex(self, &mark, self->slot->wake_tsc, for_mutex, now);
     self->wait = NULL;
     self->is_busy = false;

@@ -14,8 +14,7 @@ struct rpi_wait {
     uint64_t since;
     bool is_queued; /* another call of the program may end the wait */
     bool has_lost;  /* a wake-up ended the wait, but another thread was faster: set by the caller */
-    bool
-        for_mutex; /* after a condition, the wait went on for its mutex, whose acquisition was counted */
+    bool for_mutex; /* it went on for the mutex of a condition, whose acquisition was counted */
 };
 
 /*
