@@ -57,7 +57,7 @@ def with_outer(pairs: Sequence[Pair], program: Program) -> list[Pair]:
 
 
 def side_of(row: Row, program: Program) -> Row | None:
-    """Where the longest waits for a lock are, and its holder."""
+    """Return where the longest waits for a lock are, and its holder."""
     sides = [
         side
         for side in program.sides
@@ -110,7 +110,7 @@ def convoys(pairs: Sequence[Pair], program: Program, database: Database) -> list
             left[at] = (
                 other,
                 replace(
-                    *(writers,),
+                    writers,
                     kind=CONVOY,
                     waiter=readers.waiter,
                     blame_ns=blame,

@@ -61,8 +61,8 @@ LOST = {
 }
 PRELOAD_NOTES = [
     "recorded by rouse run: waits inside libc, such as for malloc's locks, are not seen and"
-    " count as USR; so does, as LAT, the mutex that a wait for a condition acquires at its end,"
-    " unless its holder uses the condition too",
+    " count as USR; the mutex that a wait for a condition acquires at its end"
+    " counts as LAT, unless its holder uses the condition too",
     "the waker of a thread that waited for a lock is inferred from the order of the unlocks;"
     " signals, broadcasts and posts were seen, but not which of several waiters each one woke",
 ]

@@ -39,11 +39,11 @@ def find(database: Database, program: Program, sampled: Running | None) -> list[
         if sum(row["count"] for row in rows) >= max(LEAST, RATE * program.wall_ns / 1e9)
     )
     made = [each for each in found if each]
-    for process in sampled.begun if sampled else []:
+    if sampled is None:
+        return made
+    for process in sampled.begun:
         own = [row for (of, _), rows in sites.items() if of == process for row in rows]
-        label = most_of(own, "wait_label")
-        assert sampled
-        if few := brief(process, label, program, sampled):
+        if few := brief(process, most_of(own, "wait_label"), program, sampled):
             made.append(few)
     return made
 
@@ -105,6 +105,5 @@ def brief(process: str, label: str, program: Program, sampled: Running) -> Findi
         f" {share(in_kernel / ran)} % of its CPU time in the kernel, mostly for {function}. Threads"
         f" that stay and take work from a queue save that [{BRIEF_THREADS}]"
     )
-    return Finding(
-        BRIEF_THREADS, "-", label or function, function, round(in_kernel), *(None, None), text
-    )
+    waiter = label or function
+    return Finding(BRIEF_THREADS, "-", waiter, function, round(in_kernel), None, None, text)

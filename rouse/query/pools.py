@@ -161,6 +161,7 @@ def finding(pool: Pool, others: list[Row], known: frames.Known, program: Program
     each, waiting = duration(wait_ns / count), wait_ns / program.wall_ns
     if load.threads - waiting < USED_LEAST * min(waiting, 1.0):
         return None  # while a thread waits for a pool, others use it
+    gains = f"at most {most:.2f}x, about {expected:.2f}x the throughput [{SMALL_POOL}]"
     if load.threads - waiting < ONE:
         work = used_at(pool, others, known, "wait_ns")[0]
         during = f", and waits mostly at {work} until then" if work else ""
@@ -168,13 +169,12 @@ def finding(pool: Pool, others: list[Row], known: frames.Known, program: Program
             f"{name} lets one thread pass at a time, as a lock does: of {load.threads:.1f} threads"
             f" {waiting:.1f} wait on average, {each} each, until {user.name} returns it at"
             f" {giver}{during}. Less work before that, or more permits if several threads may"
-            f" pass, gains at most {most:.2f}x, about {expected:.2f}x the throughput [{SMALL_POOL}]"
+            f" pass, gains {gains}"
         )
-        return Finding(SMALL_POOL, name, waiter, user.label, wait_ns, most, expected, text)
-    text = (
-        f"{name} is too small: of {load.threads:.1f} threads {waiting:.1f} wait on average and"
-        f" {load.threads - waiting:.1f} use it. They wait {each} each, until {user.name}"
-        f" returns something at {giver}. A larger pool gains at most {most:.2f}x, about"
-        f" {expected:.2f}x the throughput [{SMALL_POOL}]"
-    )
+    else:
+        text = (
+            f"{name} is too small: of {load.threads:.1f} threads {waiting:.1f} wait on average and"
+            f" {load.threads - waiting:.1f} use it. They wait {each} each, until {user.name}"
+            f" returns something at {giver}. A larger pool gains {gains}"
+        )
     return Finding(SMALL_POOL, name, waiter, user.label, wait_ns, most, expected, text)

@@ -12,6 +12,7 @@ from collections import Counter
 from rouse.query import gain, measures
 from rouse.query.demand import least_ran, load_without
 from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, SMALL_POOL, Finding, Row
+from rouse.query.java_locks import HANDOVER
 from rouse.query.program import STATES, Program
 from rouse.query.ran import (
     PYTHON_FRAME,
@@ -31,7 +32,6 @@ NEAR = 2  # the function that waits, and its caller
 # Threads that wait for a pool, on average. And how much the mean number of those with something of
 # it may differ from a whole number.
 WAITING_LEAST, UNEVEN_MOST = 0.5, 0.15
-HANDOVER = 1.05  # as of Java's locks
 FUNCTIONS = ("PyThread_acquire_lock_timed", "PyThread_acquire_lock")
 WAITS = f"""
 SELECT w.process, w.object, MIN(w.wait_site) AS wait_site, SUM(w.wait_ns) AS wait_ns,

@@ -8,6 +8,7 @@ how long other threads waited because of it, not how long its own thread did.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -220,7 +221,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += [
         each
         for each in polling.find(database, program, threads.served | slow.served)
-        if each.waiter not in held_at  # it sleeps with the lock
+        if not re.search(rf"{re.escape(each.waiter)}\b", held_at)  # it sleeps with the lock
     ]
     small = pools.find(database, program)
     findings += small.findings

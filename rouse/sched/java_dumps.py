@@ -264,9 +264,7 @@ class Executors:
         busy = [thread for thread in workers if thread.own[0]]
         waiting = [t for t in others if t.own[0] and RESULTS.match(t.type)]
         blocked = [t for t in others if t.own[0] and ROOM.fullmatch(t.called)]
-        for counts, some in (
-            *((self.busy, busy), (self.waiting, waiting), (self.blocked, blocked)),
-        ):
+        for counts, some in ((self.busy, busy), (self.waiting, waiting), (self.blocked, blocked)):
             counts.update(thread.label for thread in some)
         self.queued += max(len(waiting) - len(workers), 0)
         self.threads += len(workers)
