@@ -189,7 +189,8 @@ class Run(unittest.TestCase):
         wanted = {f"{user}, epoll", "rouse-serve, kernel threads"}
         for title in ("HTTP: 100 connections, keep-alive", "HTTP: 100 connections, 16 requests"):
             table = rows(done.stdout, title)
-            self.assertLessEqual(wanted | {"raw epoll loop"}, {row[0] for row in table})
+            named = {row[0] for row in table}
+            self.assertLessEqual(wanted | {"raw epoll loop"}, named, done.stdout)
             for row in table:
                 self.assertRegex(row[1], r"^[\d,.]+$", done.stdout)
             # Without io_uring, a note gives the reason why the row is missing.
@@ -215,6 +216,13 @@ class Run(unittest.TestCase):
         idle = {row[0]: row[1:] for row in rows(done.stdout, "Memory: idle keep-alive")}
         for figures in (idle["rouse-serve, user threads, epoll"], idle["raw epoll loop"]):
             self.assertRegex(" ".join(figures), r"^[\d,.]+ [\d,.]+$", done.stdout)
+
+    def test_a_load_without_a_request_lasts_longer(self) -> None:
+        epoll = next(s for s in servers.all_servers(BUILD, "")[0] if s.key == "epoll")
+        with servers.started(epoll) as running:
+            nothing = http.Load(1e-9)
+            self.assertEqual(http.ask_once(BUILD, running, nothing)["requests"], 0)
+            self.assertGreater(http.ask(BUILD, running, nothing)["requests"], 0)
 
     def test_a_server_without_its_ring_is_reported(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
