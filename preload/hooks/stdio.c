@@ -1,16 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stdio.c - fclose and other calls that close a descriptor inside libc, without calling our close.
+ * stdio.c - fopen and its kin: where a stream was opened, by which reports call its lock. And fclose and other calls
+ * that close a descriptor inside libc, without calling our close.
  *
  * fcloseall is not one of them: it only flushes the buffers, and all descriptors stay open. A stream without a
  * descriptor (fmemopen, fopencookie) has the number -1.
  */
-#undef _FILE_OFFSET_BITS /* otherwise freopen would be another name for freopen64 */
+#undef _FILE_OFFSET_BITS /* otherwise fopen and freopen would be other names for fopen64 and freopen64 */
 
 #include "hooks/descriptors.h"
 
 #include "accept/descriptor.h"
 #include "process/real.h"
+#include "record/init_site.h"
+
+static FILE *opened(FILE *stream, const void *site)
+{
+    if (stream && !rpi_init_site_put(stream, site))
+        rpi_init_site_lost();
+    return stream;
+}
+
+RPI_EXPORT RSI_NOINLINE FILE *fopen(const char *path, const char *mode)
+{
+    rpi_real_find();
+    return opened(rpi_real.fopen(path, mode), RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE FILE *fopen64(const char *path, const char *mode)
+{
+    rpi_real_find();
+    return opened(rpi_real.fopen64(path, mode), RSI_CALLER());
+}
+
+RPI_EXPORT RSI_NOINLINE FILE *fdopen(int fd, const char *mode)
+{
+    rpi_real_find();
+    return opened(rpi_real.fdopen(fd, mode), RSI_CALLER());
+}
 
 static int number_of(FILE *stream)
 {
@@ -30,6 +57,7 @@ RPI_EXPORT RSI_NOINLINE int fclose(FILE *stream)
 {
     rpi_real_find();
     rpi_descriptors_closed(number_of(stream));
+    rpi_init_site_end(stream);
     return rpi_real.fclose(stream);
 }
 

@@ -82,6 +82,7 @@ class Streams(unittest.TestCase):
         (row,) = [row for row in sides if row["site_label"] == site]
         self.assertEqual((row["kind"], row["contested"]), ("mutex", 1))
         self.assertEqual(row["holder_label"], WAITS.label("/* the holder */"))
+        self.assertEqual(row["init_label"], WAITS.label("/* the stream */"))
         self.assertLessEqual(row["wait_ns"], int(printed) + NOISE_NS)
         return int(printed) - int(row["wait_ns"])
 
