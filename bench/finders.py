@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,8 +41,9 @@ except ImportError as missing:
 PAGE = ROOT / "docs" / "findings" / "tools.md"
 BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end -->)", re.DOTALL)
 FIRST = 25  # lines that a terminal shows at once
-SAMPLES, EVERY_S = 3, 0.3  # of gdb
+SAMPLES, EVERY_S = 3, 0.3  # of gdb and py-spy
 LIMIT_S = 120
+PY_SPY = str(Path(sys.executable).with_name("py-spy"))  # of the environment that we run in
 FRAMES = ("-g", "caller,0.5,callee", "--max-stack", "12")
 
 
@@ -88,20 +89,31 @@ def with_rouse(program: Words, place: Place) -> Answer:
     return Answer(file.read_text(), planted.rate_of(done.stdout), max(took - place.seconds, 0))
 
 
-def with_gdb(program: Words, place: Place) -> Answer:
-    """Interrupt the program three times, and print all stacks."""
+def interrupted(program: Words, place: Place, words: Callable[[int], Words]) -> Answer:
+    """Print the stacks of a running program several times. words: what prints those of a pid."""
     env = {**os.environ, "TMPDIR": str(place.scratch)}
     texts, took = [], 0.0
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=env) as running:
         for _ in range(SAMPLES):
             time.sleep(EVERY_S)
-            words = ["gdb", "-p", str(running.pid), "-batch", "-ex", "thread apply all bt 12"]
             began = time.monotonic()
-            texts.append(run(words, place).stdout)
+            texts.append(run(words(running.pid), place).stdout)
             took += time.monotonic() - began
         printed, _ = running.communicate(timeout=LIMIT_S)
-    shown = [line for line in "".join(texts).splitlines() if line.startswith(("#", "Thread"))]
-    return Answer("\n".join(shown), planted.rate_of(printed), took)
+    return Answer("".join(texts), planted.rate_of(printed), took)
+
+
+def with_gdb(program: Words, place: Place) -> Answer:
+    def words(pid: int) -> Words:
+        return ["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 12"]
+
+    found = interrupted(program, place, words)
+    shown = [line for line in found.text.splitlines() if line.startswith(("#", "Thread"))]
+    return replace(found, text="\n".join(shown))
+
+
+def with_py_spy(program: Words, place: Place) -> Answer:
+    return interrupted(program, place, lambda pid: [PY_SPY, "dump", "--pid", str(pid)])
 
 
 def with_perf(program: Words, place: Place) -> Answer:
@@ -122,6 +134,7 @@ TOOLS: dict[str, tuple[str, str, Tool]] = {
     "rouse run": ("", "rouse run", with_rouse),
     "gdb": ("gdb", f"{SAMPLES} times all stacks", with_gdb),
     "perf": ("perf", "record -e sched:sched_switch --call-graph dwarf", with_perf),
+    "py-spy": (PY_SPY, f"{SAMPLES} times dump, of programs in Python", with_py_spy),
 }
 
 
@@ -153,8 +166,12 @@ def measure(options: argparse.Namespace, place: Place) -> Iterator[Row]:
         path = planted.command(program.name, folder)
         if program.healthy or not functions(program) or planted.why_not(path):
             continue
-        seconds = str(place.seconds)
+        # Findings of some programs need samples, of which a short run has too few.
+        place = replace(place, seconds=max(options.seconds, program.recorded_s))
+        seconds = f"{place.seconds:g}"
         for tool, (needs, _, ask) in TOOLS.items():
+            if tool == "py-spy" and Path(path[-1]).suffix != ".py":
+                continue
             if needs and not shutil.which(needs):
                 print(f"{tool}: not run: {needs} is not installed", file=sys.stderr)
                 continue
@@ -183,6 +200,10 @@ def said(value: bool | None) -> str:
     return render.NOTHING if value is None else "yes" if value else "no"
 
 
+def answer(row: Row | None) -> str:
+    return f"{said(row.on_screen)}, {said(row.anywhere)}" if row else render.NOTHING
+
+
 def tables(rows: Sequence[Row]) -> list[render.Table]:
     tools = [name for name in TOOLS if any(row.tool == name for row in rows)]
     programs = list(dict.fromkeys(row.program.name for row in rows))
@@ -192,10 +213,7 @@ def tables(rows: Sequence[Row]) -> list[render.Table]:
         [
             name,
             known[name, tools[0]].program.fault,
-            *(
-                f"{said(known[name, tool].on_screen)}, {said(known[name, tool].anywhere)}"
-                for tool in tools
-            ),
+            *(answer(known.get((name, tool))) for tool in tools),
         ]
         for name in programs
     ]
