@@ -22,6 +22,7 @@ from rouse.query.ask import VIEWS, Asker
 from rouse.query.sections import Section
 from rouse.query.specs import Column
 from rouse.render.report import STDOUT, Options, limited, put, terminal_of
+from rouse.tables.build import Forms
 from rouse.tables.engine import open_tables
 from rouse.tables.inputs import Asked, Input, open_input
 
@@ -136,7 +137,7 @@ def command(
         raise click.UsageError("which query? For example 'SELECT * FROM lock_table'")
     with (
         limited(target, Options(memory_mib=memory)),
-        open_input(target, Asked(with_events=True)) as opened,
+        open_input(target, Asked(with_events=True, forms=Forms(with_callers=True))) as opened,
     ):
         running = ran.make(opened.ran, opened.database) if opened.ran else None
         names, rows = Asker(opened.database, running).ask(sql)

@@ -46,6 +46,7 @@ from rouse.render.links import Links
 from rouse.sched.probe import BY_BPF
 from rouse.sched.switches import Switches
 from rouse.store import leftovers
+from rouse.tables.build import Forms
 from rouse.tables.engine import ENGINES
 from rouse.tables.inputs import Asked, Input, open_input
 from rouse.tables.schemas import COLUMNS, PRELOAD
@@ -71,6 +72,8 @@ DAMAGE = re.compile(r"is cut short|\bchunk \d+ is left out")
 DAMAGED = "No verdict: a part of the recording is missing, as the notes say"
 # Formats that have a place for notes, so that problems need no line on standard error.
 WITH_NOTES = ("text", "html", "json")
+# Formats for readers. In series over time and for other tools a label must not depend on the rest.
+WITH_CALLERS = (*WITH_NOTES, "parquet")
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,13 @@ class Options:
 
     @property
     def in_places(self) -> bool:
-        """Whether a row is for a place, not for a call stack."""
-        return self.format == "text" and not self.in_stacks
+        """Whether tables have a row for a place, not for a call stack."""
+        return self.format == "text" and self.has_tables and not self.in_stacks
+
+    @property
+    def forms(self) -> Forms:
+        """The forms of sites that the format needs."""
+        return Forms(self.format in WITH_CALLERS, self.in_places)
 
     @property
     def has_tables(self) -> bool:
@@ -159,15 +167,14 @@ class Reporter:
         wanted = Wanted(
             options.sections, limit if options.limit is None else options.limit, show_idle
         )
-        found = facts.facts(self.database, self.input.source)
+        shown = self.input.in_places or self.database
+        found = facts.facts(shown, self.input.source)
         if self.input.machine:
             found.append(("machine", self.input.machine))
-        notes = facts.notes(
-            self.database, self.input.notes + self.input.problems, options.show_idle
-        )
-        sections = make_sections(self.database, wanted)
+        notes = facts.notes(shown, self.input.notes + self.input.problems, options.show_idle)
+        sections = make_sections(shown, wanted)
         if not options.in_sum:
-            sections += requests.sections(self.database, wanted.limit, wanted.sections)
+            sections += requests.sections(shown, wanted.limit, wanted.sections)
         if self.input.switches and not options.sections:
             found.append(("seen by", scheduler.fact(self.input.switches)))
             notes += scheduler.notes(self.input.switches)
@@ -454,7 +461,7 @@ def run(target: str | None, options: Options) -> None:
         with_requests=True,
         engine=options.engine,
         in_sum=options.in_sum,
-        in_places=options.in_places,
+        forms=options.forms,
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(limited(target, options))

@@ -340,7 +340,7 @@ def report(
                 with_events=wanted.in_trace,
                 with_requests=True,
                 in_sum=wanted.in_sum,
-                in_places=options.in_places,
+                forms=options.forms,
             )
             opened = stack.enter_context(inputs.open_input(str(target), asked))
         opened.source = source

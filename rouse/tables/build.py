@@ -13,7 +13,7 @@ import dataclasses
 import os
 import posixpath
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +60,42 @@ REALS = ("hold_variance", *WAKE_REALS)
 YOUNGER_NS = 50_000_000
 
 
-def tables(store: Store, resolver: sites.Resolver | None = None, in_places: bool = False) -> Tables:
-    """Return all tables of a store, by name. in_places: with places instead of call stacks."""
+@dataclasses.dataclass(frozen=True)
+class Forms:
+    """How sites appear in tables.
+
+    with_callers: where the waits of one place have several callers, its label names them.
+    in_places: there are tables with places instead of call stacks, too.
+    """
+
+    with_callers: bool = False
+    in_places: bool = False
+
+
+IN_STACKS = Forms()
+
+
+def tables(store: Store, resolver: sites.Resolver | None = None) -> Tables:
+    """Return all tables of a store, by name."""
+    return all_forms(store, resolver or sites.Resolver(), IN_STACKS)[0]
+
+
+def all_forms(store: Store, resolver: sites.Resolver, forms: Forms) -> tuple[Tables, Tables | None]:
+    """Return all tables of a store, by name: with call stacks, and with places if asked for."""
     samples = kernel_columns(store)  # first, soon after the store was read
-    resolver = resolver or sites.Resolver()
     known = sites.Sites(store, resolver)
     store = places.with_callers(futexes.as_locks(store, known), known)
-    named = places.Places()
-    if in_places:
-        named = places.find(store, known)
-        store = places.by_place(store, known, named)
+    wanted = forms.with_callers or forms.in_places
+    named = places.find(store, known) if wanted else places.Places()
+    made = made_of(store, known, samples, site_frames(store, resolver, {}, named.callers))
+    if not forms.in_places:
+        return made, None
+    store = places.by_place(store, known, named)
+    frames = site_frames(store, resolver, named.stacks, named.callers)
+    return made, made_of(store, known, samples, frames)
+
+
+def made_of(store: Store, known: sites.Sites, samples: Columns, frames: Table) -> Tables:
     return {
         "processes": processes(store),
         "threads": threads(store),
@@ -82,7 +108,7 @@ def tables(store: Store, resolver: sites.Resolver | None = None, in_places: bool
         "herds": herds(store),
         "lateness": lateness(store),
         "listeners": listeners(store),
-        "sites": site_frames(store, resolver, named),
+        "sites": frames,
         "events": events.table(store),
     }
 
@@ -639,10 +665,11 @@ def listeners(store: Store) -> Table:
     return table("listeners", store, len(entries), columns)
 
 
-def site_frames(store: Store, resolver: sites.Resolver, named: places.Places) -> Table:
-    """Return one row per frame of each site. named: the places that sites are, if they are."""
-    rows = sites.frames_used(store, resolver, named.stacks)
-    callers = [named.callers.get(site, "") if number == 0 else "" for site, number, _ in rows]
+def site_frames(
+    store: Store, resolver: sites.Resolver, paths: Mapping[int, int], callers: Mapping[int, str]
+) -> Table:
+    """Return one row per frame of each site. paths, callers: as in places.Places, by site."""
+    rows = sites.frames_used(store, resolver, paths)
     frames = [frame for _, _, frame in rows]
     return table(
         "sites",
@@ -658,11 +685,9 @@ def site_frames(store: Store, resolver: sites.Resolver, named: places.Places) ->
             "function": [f.function for f in frames],
             "file": [f.file for f in frames],
             "line": [f.line for f in frames],
-            "label": [
-                f"{f.label} from {caller}" if caller else f.label
-                for f, caller in zip(frames, callers, strict=True)
-            ],
+            "label": [f.label for f in frames],
             "within": [f.within for f in frames],
+            "caller": [callers.get(site, "") if number == 0 else "" for site, number, _ in rows],
         },
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from rouse.sched.switches import Switches
 from rouse.store import decode, find, layout, leftovers, recording
 from rouse.symbols import futex_waits, sites
 from rouse.tables import build, engine, merge
+from rouse.tables.build import IN_STACKS, Forms
 from rouse.tables.engine import DUCKDB, ENGINES, SPARK, SQLITE
 from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, RUNS
 from rouse.tables.table import Table
@@ -34,15 +35,14 @@ class Asked:
     """The tables that are asked for.
 
     Events are many: without with_events their table is empty, unless with_requests and requests are
-    marked. in_sum: the processes of one program
-    count as one. in_places: sites are places instead of call stacks; tables/places.py.
+    marked. in_sum: the processes of one program count as one. forms: what sites are.
     """
 
     with_events: bool = False
     with_requests: bool = False
     engine: str = ENGINES[0]
     in_sum: bool = False
-    in_places: bool = False
+    forms: Forms = IN_STACKS
 
     @property
     def kinds(self) -> frozenset[int]:
@@ -60,6 +60,7 @@ class Loaded:
 
     source: str
     tables: dict[str, Table]
+    in_places: dict[str, Table] | None  # with places instead of call stacks, if asked for
     problems: list[str] = field(default_factory=list)
     machine: str = ""
     is_cut: bool = False  # the end of its file is missing
@@ -73,6 +74,7 @@ class Input:
     database: engine.Database
     problems: list[str]
     machine: str
+    in_places: engine.Database | None = None  # with places instead of call stacks, if asked for
     notes: list[str] = field(default_factory=list)
     switches: Switches | None = None  # what the kernel's scheduler did meanwhile
     ran: Ran | None = None  # samples of where its threads ran
@@ -126,7 +128,7 @@ def load_store(path: Path, asked: Asked, resolvers: Resolvers) -> Loaded:
         size = source.size()
     finally:
         source.close()
-    made = build.tables(found, resolvers.of(found), asked.in_places)
+    made, in_places = build.all_forms(found, resolvers.of(found), asked.forms)
     is_here = found.head.boot_id == clock.boot_id()
     # A process that found its file full may have counted pages that it did not get.
     whole = 0 if found.is_live or found.head.lost_chunks else found.head.page_count * layout.PAGE
@@ -138,7 +140,7 @@ def load_store(path: Path, asked: Asked, resolvers: Resolvers) -> Loaded:
             " recorded beyond it",
         )
     machine = machine_text() if is_here else ""
-    return Loaded(str(path), made, problems, machine, is_cut=size < whole)
+    return Loaded(str(path), made, in_places, problems, machine, is_cut=size < whole)
 
 
 class RecordedResolver(sites.Resolver):
@@ -170,12 +172,14 @@ def load_recording(path: Path, asked: Asked = DEFAULT) -> Loaded:
     # A process of this machine must not be mistaken for the recorded one.
     decoded.is_live = False
     resolver = RecordedResolver(found.frames)
-    made = build.tables(decoded, resolver, asked.in_places)
-    made["processes"] = made["processes"].replaced(ended=[had_ended])
-    made["workers"] = with_kernel(made["workers"], found.kernel)
+    made, in_places = build.all_forms(decoded, resolver, asked.forms)
+    for tables in (made, in_places or {}):
+        if tables:
+            tables["processes"] = tables["processes"].replaced(ended=[had_ended])
+            tables["workers"] = with_kernel(tables["workers"], found.kernel)
     machine = str(found.head.get("machine", ""))
     problems = found.problems + decoded.problems + resolver.problems
-    return Loaded(str(path), made, problems, machine, is_cut=found.is_cut)
+    return Loaded(str(path), made, in_places, problems, machine, is_cut=found.is_cut)
 
 
 def put_events(decoded: decode.Store, parts: list[tuple[int, int, Any]], with_events: bool) -> None:
@@ -254,13 +258,14 @@ class Sink(Protocol):
     def add(self, tables: Mapping[str, Table]) -> None: ...
 
 
-def put_files(files: list[Path], sink: Sink, asked: Asked) -> tuple[int, list[str]]:
-    """Put the tables of all files into sink. Return how many files, and their problems.
+def put_files(files: list[Path], sinks: Sequence[Sink], asked: Asked) -> tuple[int, list[str]]:
+    """Put the tables of all files into sinks. Return how many files, and their problems.
 
-    The files are read from the newest on: if several belong to one process, the newest counts.
+    The second sink, if there is one, receives those with places. The files are read from the newest
+    on: if several belong to one process, the newest counts.
     """
     resolvers = Resolvers()
-    sums = merge.Sums(sink, asked.in_places) if asked.in_sum else None
+    sums = [merge.Sums(sink, number > 0) for number, sink in enumerate(sinks)]
     found: list[list[str]] = []
     taken: set[str] = set()
     count = 0
@@ -271,37 +276,46 @@ def put_files(files: list[Path], sink: Sink, asked: Asked) -> tuple[int, list[st
             found.append([str(error)])
             continue
         (process,) = loaded.tables["processes"].column("process")
-        if sums:
-            sums.add(loaded.tables)
-        elif process not in taken:
-            sink.add(loaded.tables)
+        receivers: Sequence[Sink] = sums if asked.in_sum else sinks
+        if asked.in_sum or process not in taken:
+            for receiver, tables in zip(
+                receivers, (loaded.tables, loaded.in_places or {}), strict=False
+            ):
+                receiver.add(tables)
         taken.add(process)
         found.append([f"{path.name}: {problem}" for problem in loaded.problems])
         count += 1
-    if sums and count:
-        sums.finish()
+    if asked.in_sum and count:
+        for each in sums:
+            each.finish()
     found.insert(0, resolvers.problems)
     return count, [problem for some in reversed(found) for problem in some]
 
 
 def put_folder(
     folder: Path, files: list[Path], place: Path, asked: Asked
-) -> tuple[engine.Database, int, list[str]]:
-    """Put all files of a folder into one database. Return it, their number, and their problems."""
+) -> tuple[list[engine.Database], int, list[str]]:
+    """Put all files of a folder into a database, and one with places if asked for.
+
+    Return them, the number of files, and their problems.
+    """
+    names = ("stacks", "places") if asked.forms.in_places else ("stacks",)
     if asked.engine == SQLITE:
-        database = engine.Sqlite(place / "tables")
-        count, problems = put_files(files, database, asked)
+        databases = [engine.Sqlite(place / name) for name in names]
+        count, problems = put_files(files, databases, asked)
         if count:
-            return database, count, problems
-        database.close()
+            return [*databases], count, problems
+        for database in databases:
+            database.close()
     else:
         from rouse.tables import parquet
 
-        parts = parquet.Parts(place)
+        parts = [parquet.Parts(place / name) for name in names]
         count, problems = put_files(files, parts, asked)
-        parts.flush()
+        for part in parts:
+            part.flush()
         if count:
-            return open_parquet(place, asked.engine), count, problems
+            return [open_parquet(place / name, asked.engine) for name in names], count, problems
     why = "; ".join(problems[:1]) or "there is no file in it"
     if len(problems) > 1:
         why = f"the first of {len(problems):,} problems: {why}"
@@ -335,10 +349,13 @@ def open_folder(folder: Path, asked: Asked = DEFAULT) -> Iterator[Input]:
     sampled = [path for path in files if path.name == leftovers.SAMPLES]
     files = [path for path in files if path.name not in leftovers.FILES]
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
-        database, count, problems = put_folder(folder, files, Path(place), asked)
+        databases, count, problems = put_folder(folder, files, Path(place), asked)
         source = f"{folder} ({counted(count, 'recording')})"
-        with closing(database):
-            opened = Input(source, database, shortened(problems), "")
+        with ExitStack() as stack:
+            for made in databases:
+                stack.enter_context(closing(made))
+            opened = Input(source, databases[0], shortened(problems), "")
+            opened.in_places = databases[1] if asked.forms.in_places else None
             opened.busy_ns = leftovers.busy_of(folder)
             opened.switches = switches.read(seen[0]) if seen else None
             opened.ran = cpu_samples.read(sampled[0]) if sampled else None
@@ -363,9 +380,12 @@ def open_input(target: str | None, asked: Asked = DEFAULT) -> Iterator[Input]:
         raise RouseError(f"{path}: is no folder, which --engine {asked.engine} requires")
     resolvers = Resolvers()
     loaded = load_file(path, asked, resolvers)
-    database = engine.open_tables(loaded.tables)
     problems = shortened(loaded.problems + resolvers.problems)
-    with closing(database):
+    with ExitStack() as stack:
+        database = stack.enter_context(closing(engine.open_tables(loaded.tables)))
         opened = Input(loaded.source, database, problems, loaded.machine)
+        if loaded.in_places:
+            made = engine.open_tables(loaded.in_places)
+            opened.in_places = stack.enter_context(closing(made))
         opened.is_cut = loaded.is_cut
         yield opened

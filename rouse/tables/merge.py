@@ -13,8 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from rouse.tables.schemas import COLUMNS, CONFINED, FAREWELL, RUNS
 from rouse.tables.table import Column, Table, from_rows
 
@@ -58,7 +56,7 @@ def frames_of(sites: Table, in_places: bool) -> dict[str, str]:
     for row in sorted(sites.to_rows(), key=lambda row: int(row["frame"])):
         if in_places:
             if row["frame"] == 0 and row["module"]:
-                named[row["site"]] = [frame_of(row), row["label"]]
+                named[row["site"]] = [frame_of(row), row["caller"] or ""]
         elif row["module"]:
             named.setdefault(row["site"], []).append(frame_of(row))
     return {site: ";".join(frames) for site, frames in named.items()}
@@ -71,7 +69,7 @@ class Sums:
         self.sink = sink
         self.in_places = in_places
         self.count = 0
-        self.sites: set[tuple[str, str]] = set()
+        self.sites: dict[tuple[str, str], list[Row]] = {}  # the rows of their frames
         self.processes: dict[str, list[Row]] = {}
 
     def add(self, tables: Mapping[str, Table]) -> None:
@@ -80,11 +78,12 @@ class Sums:
         name = row["program"]
         self.processes.setdefault(name, []).append(row)
         names = frames_of(tables["sites"], self.in_places)
+        self.put_sites(self.joined("sites", tables["sites"], name, names))
         self.sink.add(
             {
                 key: self.joined(key, table, name, names)
                 for key, table in tables.items()
-                if key not in ("processes", "events")
+                if key not in ("processes", "events", "sites")
             }
         )
         self.count += 1
@@ -96,18 +95,24 @@ class Sums:
                 changed[column] = [names.get(word, word) for word in table.column(column)]
             elif column in NUMBER_COLUMNS:
                 changed[column] = [n + self.count * NUMBERS for n in table.column(column)]
-        table = table.replaced(**changed)
-        if key == "sites":
-            table = with_addresses(table)
-            found = [(process, site) for site in table.column("site")]
-            table = table.chosen(np.array([pair not in self.sites for pair in found], np.bool_))
-            self.sites |= set(found)
-        return table
+        return table.replaced(**changed)
+
+    def put_sites(self, table: Table) -> None:
+        """Keep each site once. Of equal ones of two processes, one that names a caller is kept."""
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in with_addresses(table).to_rows():
+            found.setdefault((row["process"], row["site"]), []).append(row)
+        for key, rows in found.items():
+            if key not in self.sites or any(row["caller"] for row in rows):
+                self.sites[key] = rows
 
     def finish(self) -> None:
-        """Add the rows of the programs' processes."""
+        """Add the rows of sites, and of the programs' processes."""
+        sites = [row for rows in self.sites.values() for row in rows]
         rows = [summed(name, rows) for name, rows in self.processes.items()]
-        self.sink.add({"processes": from_rows("processes", rows)})
+        self.sink.add(
+            {"sites": from_rows("sites", sites), "processes": from_rows("processes", rows)}
+        )
 
 
 def end_of(ends: set[str]) -> str:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Replace call stacks by places: the innermost call outside of libraries.
 
-Text has one row per place. A program's stacks are many, and most differ only in callers that say
-nothing about the wait. The other formats have whole stacks. Of the stacks of a place, the callers
-of the one with the longest wait are kept, since some findings are recognised by them.
+The tables of the text have one row per place. A program's stacks are many, and most differ only in
+callers that say nothing about the wait. All else is made from whole stacks, the verdict too.
 
 A program may have a function of its own in which all of its threads wait, for many reasons. Its
 callers say which. So the stacks of a place are divided where they part, if much of the program's
@@ -65,7 +64,8 @@ class Places:
     """The place that stands for each site.
 
     place: an address, or one of several stacks with the same innermost address. stacks: the stack
-    with the longest wait, by place. callers: the label of the function that divides, by place.
+    with the longest wait, by place. callers: the label of the function that divides, by site of a
+    divided place, and by place.
     """
 
     place: dict[int, int] = dataclasses.field(default_factory=dict)
@@ -139,7 +139,8 @@ def find(store: Store, known: sites.Sites) -> Places:
             places.stacks[place] = longest.site
             places.place.update((path.site, place) for path in part)
             if depth:
-                places.callers[place] = longest.frames[depth].label
+                caller = longest.frames[depth].label
+                places.callers.update((path.site, caller) for path in part)
     for path in reversed(paths_of(store, known, "wake_site")):
         places.stacks.setdefault(path.frames[0].address, path.site)
     return places

@@ -22,7 +22,8 @@ PRELOAD = "preload"
 UNNAMED, OTHERS = "(unnamed)", "(others)"
 
 # sites.within: the functions that a frame's function was inlined into, one a line. Null: an older
-# rouse wrote it.
+# rouse wrote it. sites.caller: the function that tells apart the waits of one place, in the
+# innermost frame where it is needed (places.py).
 
 # Types of columns: a word is a text of which there are few different ones.
 TEXT, WORD, WHOLE, REAL, TRUTH = "text", "word", "whole", "real", "truth"
@@ -89,7 +90,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         " ordered turns promoted overdue put_off delays delay_ns first_ns last_ns",
     ),
     "sites": columns(
-        "process site module build_id function file label within",
+        "process site module build_id function file label within caller",
         "frame address offset line",
     ),
     "events": dict.fromkeys(("process", "type", "kind", "verdict", "site", "name"), WORD)

@@ -51,9 +51,11 @@ def known_site(site: str) -> str:
     return f"COALESCE(NULLIF({site}, ''), '{NOT_KNOWN}')"
 
 
-# The innermost frame of each site, by name.
+# The innermost frame of each site, by name, with the caller that tells its waits apart.
 LABELS = """
-SELECT process, site, MAX(label) AS label FROM sites WHERE frame = 0 GROUP BY process, site
+SELECT process, site,
+    MAX(CASE WHEN caller <> '' THEN label || ' from ' || caller ELSE label END) AS label
+FROM sites WHERE frame = 0 GROUP BY process, site
 """
 
 # Sites with the same innermost frame as another, and the site that stands for all of them.

@@ -6,6 +6,7 @@ findings_test.py and bench/findings.py share this module.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parents[1] / "findings"
 OUTPUT = re.compile(r"ops (\d+) seconds (\d+\.\d+)\n")
 KIND = re.compile(r"\[([a-z-]+)\]")
+NUMBERED = re.compile(r"\d+\. ")  # the line of a finding
 LIMIT_S = 60
 SUFFIXES = (".c", ".cpp", ".java", ".py", ".rs")
 NOISY = 1.25  # ratio of the greatest measured gain to the least
@@ -39,6 +41,22 @@ class Verdict:
     @property
     def first(self) -> Finding | None:
         return self.findings[0] if self.findings else None
+
+    def missing(self, text: Sequence[str]) -> list[str]:
+        """The parts of the verdict that a text, by lines, does not have, and findings of its own.
+
+        Findings after the first one may have few words.
+        """
+        numbered = [line for line in text if NUMBERED.match(line)]
+        pairs = itertools.zip_longest(self.findings, numbered)
+        wanted = [
+            f"{number}: {finding and finding['kind']} is {line!r}"
+            for number, (finding, line) in enumerate(pairs, 1)
+            if not finding or not line or finding["kind"] not in line
+        ]
+        if self.first and not wanted and self.first["text"] not in numbered[0]:
+            wanted.append(f"1: {self.first['text']!r} is {numbered[0]!r}")
+        return wanted + ([self.summary] if self.summary not in "\n".join(text) else [])
 
     def kinds(self) -> list[str]:
         """The kinds of the findings, and those that the summary has in brackets."""
@@ -211,12 +229,13 @@ def report(
     return found
 
 
-def printed_kinds(run: Run, scratch: Path, **variables: str) -> list[str]:
-    """The kinds of findings in the text about the recording that report() has left."""
+def printed(run: Run, scratch: Path, **variables: str) -> list[str]:
+    """The lines of the text about the recording that report() has left."""
     done = run(("report", scratch / "kept"), variables)
     if done.returncode:
         raise AssertionError(f"rouse report: status {done.returncode}: {done.stderr}")
-    return [found[1] for line in done.stdout.splitlines() if (found := KIND.search(line))]
+    lines: list[str] = done.stdout.splitlines()
+    return lines
 
 
 def verdict(report: Mapping[str, Any]) -> Verdict | None:

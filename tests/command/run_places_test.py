@@ -103,7 +103,23 @@ class Places(unittest.TestCase):
         source, program = self.folder / "one.c", self.folder / "one"
         source.write_text(ONE_FUNCTION)
         subprocess.run(["cc", "-g", "-O1", "-pthread", "-o", program, source], check=True)
-        text = self.run_it("--", program)
+        kept, tables = self.folder / "kept", self.folder / "tables"
+        text = self.run_it("--keep", kept, "--", program)
+        self.check_callers(text)
+        for words in (("--sum",), ("--format", "parquet", "-o", tables)):
+            done = rouse("report", *words, kept, COLUMNS="1000")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            if words[0] == "--sum":
+                self.check_callers(done.stdout)
+        self.check_callers(rouse("report", tables, COLUMNS="1000").stdout)
+        whole = json.loads(rouse("report", "--format", "json", kept).stdout)
+        labels = {row["wait_label"] for row in whole["sections"]["waits"]}
+        for caller in ("lock_row", "read_query"):
+            self.assertTrue(any(f" from {caller} one.c:" in label for label in labels), labels)
+        full = rouse("report", "--full", kept, COLUMNS="1000").stdout
+        self.assertRegex(full, r"await_event one\.c:\d+ from lock_row one\.c:\d+")
+
+    def check_callers(self, text: str) -> None:
         lines = re.findall(r"(?m)^ *([\d.]+ .* await_event one\.c:.*)$", text)
         rows = [re.split(r"  +", row) for row in lines]
         named = {row[4].partition(" from ")[2].partition(" ")[0]: row[1] for row in rows}
