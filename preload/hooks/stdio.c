@@ -39,6 +39,12 @@ RPI_EXPORT RSI_NOINLINE FILE *fdopen(int fd, const char *mode)
     return opened(rpi_real.fdopen(fd, mode), RSI_CALLER());
 }
 
+RPI_EXPORT RSI_NOINLINE FILE *popen(const char *command, const char *mode)
+{
+    rpi_real_find();
+    return opened(rpi_real.popen(command, mode), RSI_CALLER());
+}
+
 static int number_of(FILE *stream)
 {
     int error = errno, fd = fileno(stream);
@@ -65,6 +71,7 @@ RPI_EXPORT RSI_NOINLINE int pclose(FILE *stream)
 {
     rpi_real_find();
     rpi_descriptors_closed(number_of(stream));
+    rpi_init_site_end(stream);
     return rpi_real.pclose(stream);
 }
 

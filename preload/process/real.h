@@ -68,7 +68,7 @@ size_t __fread_chk(void *data, size_t room, size_t bytes, size_t count, FILE *st
     X(initgroups) X(chroot) X(pthread_rwlock_init) X(pthread_rwlock_destroy) X(pthread_spin_init) \
     X(pthread_spin_destroy) X(prctl) X(pthread_cond_init) X(pthread_cond_destroy) \
     X(pthread_barrier_init) X(pthread_barrier_destroy) X(sem_init) X(sem_destroy) X(mtx_init) \
-    X(mtx_destroy) X(cnd_init) X(cnd_destroy) X(fopen) X(fopen64) X(fdopen) \
+    X(mtx_destroy) X(cnd_init) X(cnd_destroy) X(fopen) X(fopen64) X(fdopen) X(popen) \
     X(fclose) X(pclose) X(closedir) X(freopen) \
     X(freopen64) X(mlockall) X(recvmmsg) X(sendmmsg) X(wait) X(waitpid) X(wait3) X(wait4) \
     X(waitid) X(system) X(flock) X(fcntl) X(lockf) X(sigwait) X(sigtimedwait) X(sigsuspend) \
