@@ -32,6 +32,7 @@ NEAR = 2  # the function that waits, and its caller
 # Threads that wait for a pool, on average. And how much the mean number of those with something of
 # it may differ from a whole number.
 WAITING_LEAST, UNEVEN_MOST = 0.5, 0.15
+OUTSIDE_MOST = 1.3  # threads that neither wait for a pool nor use it: the main thread
 FUNCTIONS = ("PyThread_acquire_lock_timed", "PyThread_acquire_lock")
 WAITS = f"""
 SELECT w.process, w.object, MIN(w.wait_site) AS wait_site, SUM(w.wait_ns) AS wait_ns,
@@ -41,6 +42,22 @@ FROM wakes w JOIN (
     WHERE frame = 0 AND "function" IN ({texts(FUNCTIONS)})
 ) s ON s.process = w.process AND s.site = w.wait_site
 WHERE w.kind IN ('semaphore', 'condition') GROUP BY w.process, w.object
+"""
+
+
+# Calls of CPython below which the main thread runs.
+MAIN = ("run_eval_code_obj", "PyEval_EvalCode", "pyrun_file", "run_mod", "pymain_run_python")
+# By process, the waits that the main thread ended.
+BY_MAIN = f"""
+SELECT w.process, SUM(w.wait_ns) AS wait_ns
+FROM wakes w JOIN (
+    SELECT DISTINCT process, site FROM sites
+    WHERE frame = 0 AND "function" IN ({texts(FUNCTIONS)})
+) s ON s.process = w.process AND s.site = w.wait_site
+JOIN (
+    SELECT DISTINCT process, site FROM sites WHERE "function" IN ({texts(MAIN)})
+) m ON m.process = w.process AND m.site = w.wake_site
+WHERE w.kind IN ('semaphore', 'condition') GROUP BY w.process
 """
 
 
@@ -127,16 +144,20 @@ def calls_of(stack: PythonStack) -> list[str]:
 def pools(database: Database, program: Program, sampled: Running | None) -> list[Finding]:
     """Pools of which threads take something by a queue, a condition or a semaphore of Python.
 
-    The same number of threads has something of a pool all the time.
+    The same number of threads has something of a pool all the time, and those that wait for it are
+    the ones that put it back. A thread that does neither, or the main thread, brings them work.
     """
     if sampled is None:
         return []
+    by_main = {row["process"]: row["wait_ns"] for row in database.rows(BY_MAIN)}
     rows = database.rows(measures.labelled(WAITS, ("wait_ns DESC",), label="wait_site"))
     waited: Counter[str] = Counter()
     for row in rows:
         waited[row["process"]] += row["wait_ns"]
     found = []
     for process, wait_ns in waited.items():
+        if by_main.get(process, 0) > MOSTLY * wait_ns:
+            continue
         mine = [each for each in sampled.python_all if each.process == process]
         waiter, holder = sides(mine, wait_ns / (program.wall_ns or 1))
         if holder:
@@ -158,6 +179,8 @@ def pool(
     size = round(used)
     if waiting < WAITING_LEAST or size < 1 or abs(used - size) > UNEVEN_MOST:
         return None
+    if threads - waiting - used > OUTSIDE_MOST:
+        return None
     by_processors = program.wall_ns / max(least_ran(program.ran_ns, 0, program), 1.0)
     most = min(HANDOVER * (waiting + used) / size, by_processors)
     expected = min((waiting + used) / size, most)
@@ -166,9 +189,9 @@ def pool(
     name = f"the pool of {waiter.partition(' ')[0]}"
     text = (
         f"{name} is too small: {waiter} waits, {waiting:.1f} threads on average, while"
-        f" {counted(size, 'thread has', 'threads have')} something of it, mostly in {holder}. If"
-        f" they put it back, a larger pool gains at most {most:.2f}x, about {expected:.2f}x the"
-        f" throughput; if others bring it, these are too slow [{SMALL_POOL}]"
+        f" {counted(size, 'thread uses', 'threads use')} what they took from it, mostly in"
+        f" {holder}. If they put it back, a larger pool gains at most {most:.2f}x, about"
+        f" {expected:.2f}x the throughput; if others bring it, these are too slow [{SMALL_POOL}]"
     )
     wait_ns = round(waiting * program.wall_ns)
     return Finding(SMALL_POOL, name, waiter, holder, wait_ns, most, expected, text)

@@ -1065,7 +1065,7 @@ class PythonPools(unittest.TestCase):
         assert pool
         self.assertEqual((pool.kind, pool.waiter), (SMALL_POOL, "P.take q.py:3"))
         self.assertAlmostEqual(pool.gain or 0, 5, places=2)
-        self.assertIn("while 2 threads have something of it, mostly in query q.py:1", pool.text)
+        self.assertIn("while 2 threads use what they took from it, mostly in query", pool.text)
 
     def test_threads_that_put_something_back_have_it(self) -> None:
         putting = ("put (/usr/lib/python3.11/queue.py:9)", "P.take (/q.py:5)", "work (/q.py:11)")
@@ -1078,8 +1078,11 @@ class PythonPools(unittest.TestCase):
         program = Program([], [], [], [], [], 0, 0, S, 2, 0.01 * S, 0.0, 0.0)
         pool = python_locks.pool(stacks, "P.take q.py:3", 11.0, program)
         assert pool
-        self.assertIn("while 2 threads have something", pool.text)
+        self.assertIn("while 2 threads use what they took", pool.text)
         self.assertEqual(pool.holder, "query q.py:1")
+
+    def test_another_thread_may_bring_the_work(self) -> None:
+        self.assertIsNone(self.pool(70, 20, 20))
 
     def test_threads_that_wait_for_work_vary(self) -> None:
         self.assertIsNone(self.pool(86, 14, 10))
