@@ -77,7 +77,8 @@ def load_of(row: Row, program: Program) -> gain.Load:
     ran, io, sleep = (program.sum(state, rows=threads) for state in ("usr", "io", "sleep"))
     held_ns = own_of(row).held_ns
     beside_ns = unseen(held_ns, row["wait_ns"], ("mutex", "rwlock"), threads, program)
-    slept = io + sleep + beside_ns
+    unseen_ns = unseen_inside(row, ran, program.sum("in_call", "missing", rows=threads))
+    slept = io + sleep + beside_ns + unseen_ns
     count = (at_work + beside_ns) / phase * ended_early(row, threads, program, beside_ns)
     waits = sum(thread["waits"] for thread in threads)
     contested, acquired = (sum(lock[key] for lock in beside) for key in ("contested", "acquired"))
@@ -103,6 +104,15 @@ def load_of(row: Row, program: Program) -> gain.Load:
             count,
         ),
     )
+
+
+def unseen_inside(row: Row, ran_ns: float, asleep_ns: float = math.inf) -> float:
+    """For how long holders of the lock waited for something that is not seen.
+
+    Its holds have neither waits for all of their time, nor have the threads as much CPU time, ran_ns.
+    asleep_ns: for how long they slept in calls that are not seen.
+    """
+    return min(max(own_of(row).ran_ns - ran_ns, 0.0), asleep_ns)
 
 
 def longest_inside(database: Database, side: Row, kinds: Sequence[str]) -> tuple[str, int]:
@@ -175,9 +185,12 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
     most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
     if most < LEAST_GAIN:
         return None
-    kind = UNDER_LOCK if own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
+    is_unseen = unseen_inside(row, load.ran_ns) > MOSTLY * own.held_ns
+    kind = UNDER_LOCK if is_unseen or own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
     does, is_on_disk = "", False
-    if kind == UNDER_LOCK:
+    if is_unseen:
+        does = ", while its holder waits in system calls that are not seen"
+    elif kind == UNDER_LOCK:
         is_asleep = row["inside_sleep_ns"] > row["inside_io_ns"]
         kinds = ("sleep",) if is_asleep else IO_KINDS
         at = longest_inside(database, longest, kinds)[0] if longest else ""
@@ -199,6 +212,12 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
         text += (
             f" each acquisition takes {duration(sooner)} less; the throughput stays, since it is"
             f" limited by the load: threads are free for more [{kind}]"
+        )
+    elif is_unseen:
+        gains = (most, None)
+        text += (
+            f" at most {most:.2f}x the throughput, less if what they wait for serves one thread"
+            f" after the other [{kind}]"
         )
     elif is_on_disk:
         gains = (most, None)
