@@ -7,7 +7,7 @@ import posixpath
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rouse.clock import NS
@@ -206,9 +206,13 @@ def busiest_thread(stacks: Sequence[Stack]) -> list[Stack]:
     return [stack for stack in stacks if first and stack.tid == first[0][0]]
 
 
-def make(ran: Ran, database: Database) -> Running:
-    """Find the names of what was sampled of the recorded processes."""
+def make(ran: Ran, database: Database, named: Mapping[int, str] | None = None) -> Running:
+    """Find the names of what was sampled of the recorded processes.
+
+    named: all processes by pid, where the processes of a program are one in the database.
+    """
     processes = {int(row["pid"]): row["process"] for row in database.rows(measures.processes())}
+    processes.update(named or {})
     resolver = Resolver()
     names = [Names(Image(pid, "\n".join(lines)), resolver) for pid, lines in ran.images]
     known: dict[tuple[int, int], Frame] = {}
@@ -255,7 +259,7 @@ def make(ran: Ran, database: Database) -> Running:
     found.python_why = ran.python_why
     for pid, count in ran.begun.items():
         if process := processes.get(pid):
-            found.begun[process] = count
+            found.begun[process] = found.begun.get(process, 0) + count
     found.notes += resolver.problems
     if ran.lost:
         found.notes.append(f"{ran.lost:,} samples of where threads ran were lost: rings were full")

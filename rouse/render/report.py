@@ -147,7 +147,9 @@ class Reporter:
     @cached_property
     def running(self) -> Running | None:
         """Where the threads ran. None: it was not sampled."""
-        return ran.make(self.input.ran, self.database) if self.input.ran else None
+        if self.input.ran is None:
+            return None
+        return ran.make(self.input.ran, self.database, self.input.processes)
 
     def answer(self) -> Verdict:
         made = verdict.make(self.database, self.input.busy_ns, self.running)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,10 @@ from rouse.tables.table import Table
 from rouse.text import counted
 
 PROBLEMS_MOST = 12  # reported for one file
+NO_SAMPLES = (
+    "tables have no samples of where threads ran, and not what other programs ran: findings may be"
+    " missing, and bounds too high"
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Input:
     problems: list[str]
     machine: str
     in_places: engine.Database | None = None  # with places instead of call stacks, if asked for
+    processes: dict[int, str] = field(default_factory=dict)  # those in the database, by pid
     notes: list[str] = field(default_factory=list)
     switches: Switches | None = None  # what the kernel's scheduler did meanwhile
     ran: Ran | None = None  # samples of where its threads ran
@@ -258,16 +263,29 @@ class Sink(Protocol):
     def add(self, tables: Mapping[str, Table]) -> None: ...
 
 
-def put_files(files: list[Path], sinks: Sequence[Sink], asked: Asked) -> tuple[int, list[str]]:
-    """Put the tables of all files into sinks. Return how many files, and their problems.
+@dataclass
+class Read:
+    """What the files of a folder had."""
 
-    The second sink, if there is one, receives those with places. The files are read from the newest
-    on: if several belong to one process, the newest counts.
+    count: int  # files
+    processes: dict[int, str]  # their names in the tables, by pid
+    problems: list[str]
+
+
+def put_files(files: list[Path], in_stacks: Sink, in_places: Sink | None, asked: Asked) -> Read:
+    """Put the tables of all files into the sinks: with call stacks, and with places if asked for.
+
+    The files are read from the newest on: if several belong to one process, the newest counts.
     """
     resolvers = Resolvers()
-    sums = [merge.Sums(sink, number > 0) for number, sink in enumerate(sinks)]
+    sums: list[merge.Sums] = []
+    if asked.in_sum:
+        in_stacks = merge.Sums(in_stacks, False)
+        in_places = merge.Sums(in_places, True) if in_places else None
+        sums = [each for each in (in_stacks, in_places) if isinstance(each, merge.Sums)]
     found: list[list[str]] = []
     taken: set[str] = set()
+    processes: dict[int, str] = {}
     count = 0
     for path in reversed(files):
         try:
@@ -275,50 +293,55 @@ def put_files(files: list[Path], sinks: Sequence[Sink], asked: Asked) -> tuple[i
         except RouseError as error:
             found.append([str(error)])
             continue
-        (process,) = loaded.tables["processes"].column("process")
-        receivers: Sequence[Sink] = sums if asked.in_sum else sinks
-        if asked.in_sum or process not in taken:
-            for receiver, tables in zip(
-                receivers, (loaded.tables, loaded.in_places or {}), strict=False
-            ):
-                receiver.add(tables)
-        taken.add(process)
+        (row,) = loaded.tables["processes"].to_rows()
+        if asked.in_sum or row["process"] not in taken:
+            in_stacks.add(loaded.tables)
+            if in_places and loaded.in_places:
+                in_places.add(loaded.in_places)
+        taken.add(row["process"])
+        processes.setdefault(row["pid"], row["program"] if asked.in_sum else row["process"])
         found.append([f"{path.name}: {problem}" for problem in loaded.problems])
         count += 1
-    if asked.in_sum and count:
+    if count:
         for each in sums:
             each.finish()
     found.insert(0, resolvers.problems)
-    return count, [problem for some in reversed(found) for problem in some]
+    return Read(count, processes, [problem for some in reversed(found) for problem in some])
+
+
+IN_STACKS_HERE, IN_PLACES_HERE = "stacks", "places"  # names of databases in a temporary folder
 
 
 def put_folder(
     folder: Path, files: list[Path], place: Path, asked: Asked
-) -> tuple[list[engine.Database], int, list[str]]:
-    """Put all files of a folder into a database, and one with places if asked for.
-
-    Return them, the number of files, and their problems.
-    """
-    names = ("stacks", "places") if asked.forms.in_places else ("stacks",)
+) -> tuple[Read, engine.Database, engine.Database | None]:
+    """Put all files of a folder into a database, and into one with places if asked for."""
+    has_places = asked.forms.in_places
     if asked.engine == SQLITE:
-        databases = [engine.Sqlite(place / name) for name in names]
-        count, problems = put_files(files, databases, asked)
-        if count:
-            return [*databases], count, problems
-        for database in databases:
-            database.close()
+        in_stacks = engine.Sqlite(place / IN_STACKS_HERE)
+        in_places = engine.Sqlite(place / IN_PLACES_HERE) if has_places else None
+        found = put_files(files, in_stacks, in_places, asked)
+        if found.count:
+            return found, in_stacks, in_places
+        for database in (in_stacks, in_places):
+            if database:
+                database.close()
     else:
         from rouse.tables import parquet
 
-        parts = [parquet.Parts(place / name) for name in names]
-        count, problems = put_files(files, parts, asked)
-        for part in parts:
-            part.flush()
-        if count:
-            return [open_parquet(place / name, asked.engine) for name in names], count, problems
-    why = "; ".join(problems[:1]) or "there is no file in it"
-    if len(problems) > 1:
-        why = f"the first of {len(problems):,} problems: {why}"
+        parts = parquet.Parts(place / IN_STACKS_HERE)
+        more = parquet.Parts(place / IN_PLACES_HERE) if has_places else None
+        found = put_files(files, parts, more, asked)
+        parts.flush()
+        if more:
+            more.flush()
+        if found.count:
+            whole = open_parquet(place / IN_STACKS_HERE, asked.engine)
+            placed = open_parquet(place / IN_PLACES_HERE, asked.engine) if has_places else None
+            return found, whole, placed
+    why = "; ".join(found.problems[:1]) or "there is no file in it"
+    if len(found.problems) > 1:
+        why = f"the first of {len(found.problems):,} problems: {why}"
     raise RouseError(f"{folder}: has no recording: {why}")
 
 
@@ -342,20 +365,22 @@ def open_folder(folder: Path, asked: Asked = DEFAULT) -> Iterator[Input]:
         reader = DUCKDB if asked.engine == SQLITE else asked.engine
         database: engine.Database = open_parquet(folder, reader)
         with closing(database):
-            yield Input(str(folder), database, [], "")
+            yield Input(str(folder), database, [], "", notes=[NO_SAMPLES])
         return
     files = sorted(path for path in folder.iterdir() if path.is_file())
     seen = [path for path in files if path.name == leftovers.SWITCHES]
     sampled = [path for path in files if path.name == leftovers.SAMPLES]
     files = [path for path in files if path.name not in leftovers.FILES]
     with tempfile.TemporaryDirectory(prefix="rouse-report-") as place:
-        databases, count, problems = put_folder(folder, files, Path(place), asked)
-        source = f"{folder} ({counted(count, 'recording')})"
+        found, in_stacks, in_places = put_folder(folder, files, Path(place), asked)
+        source = f"{folder} ({counted(found.count, 'recording')})"
         with ExitStack() as stack:
-            for made in databases:
-                stack.enter_context(closing(made))
-            opened = Input(source, databases[0], shortened(problems), "")
-            opened.in_places = databases[1] if asked.forms.in_places else None
+            for made in (in_stacks, in_places):
+                if made:
+                    stack.enter_context(closing(made))
+            opened = Input(source, in_stacks, shortened(found.problems), "")
+            opened.in_places = in_places
+            opened.processes = found.processes
             opened.busy_ns = leftovers.busy_of(folder)
             opened.switches = switches.read(seen[0]) if seen else None
             opened.ran = cpu_samples.read(sampled[0]) if sampled else None
