@@ -49,6 +49,31 @@ int main(void)
 """
 
 
+STREAM = STDOUT.replace("flockfile(stdout)", "flockfile(log)").replace(
+    "funlockfile(stdout)", "funlockfile(log)"
+)
+STREAM = STREAM.replace('puts("waits")', 'fputs("waits", log)').replace(
+    "static pthread_barrier_t both;",
+    """
+static pthread_barrier_t both;
+static FILE *log;
+__attribute__((unused)) static FILE *open_memory(void)
+{
+    static char *text;
+    static size_t bytes;
+    FILE *before = fopen("file", "w");
+    fclose(before);
+    return open_memstream(&text, &bytes);
+}
+__attribute__((noinline)) static void open_log(void)
+{
+    log = OPENED;
+}
+""",
+)
+STREAM = STREAM.replace("    flockfile(log);\n", "    open_log();\n    flockfile(log);\n")
+
+
 class Streams(unittest.TestCase):
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
@@ -97,6 +122,30 @@ class Streams(unittest.TestCase):
         self.assertEqual(row["lock_name"], "stdout")
         self.assertRegex(row["site_label"], r"^wait_for_it app\.c:\d+$")
         self.assertRegex(row["holder_label"], r"^main app\.c:\d+$")
+
+    @unless_emulated("its program starts one of this machine")
+    def test_a_stream_has_the_place_that_opened_it(self) -> None:
+        opened = {
+            "fopen": 'fopen("file", "w")',
+            "freopen": 'freopen("other", "w", fopen("file", "w"))',
+            "popen": 'popen("cat >/dev/null", "w")',
+            # Of one that lies where a closed one lay, not the place of that.
+            "memory": "open_memory()",
+        }
+        for name, call in opened.items():
+            source = STREAM.replace("OPENED", call)
+            for file in ("file", "other"):
+                source = source.replace(f'"{file}"', f'"{self.folder / file}"')
+            (self.folder / "app.c").write_text(source)
+            words = ["cc", "-g", "-O1", "-pthread", "-o", "app", "app.c"]
+            subprocess.run(words, cwd=self.folder, check=True)
+            _, sides = self.run_it(self.folder / "app")
+            (row,) = sides
+            with self.subTest(stream=name):
+                if name == "memory":
+                    self.assertIsNone(row["init_label"])
+                else:
+                    self.assertRegex(row["init_label"], r"^open_log app\.c:\d+$")
 
     def test_a_cancelled_thread_leaves_the_lock_free(self) -> None:
         self.run_it(WAITS.program, "cancelled")
