@@ -17,7 +17,7 @@ from rouse.query.finding import LEAST_GAIN, LEAST_NS, LEAST_SHARE, SMALL_POOL, F
 from rouse.query.program import STATES, Program
 from rouse.tables.engine import Database
 from rouse.tables.views import NOT_KNOWN
-from rouse.text import duration
+from rouse.text import counted, duration
 
 ROWS_MOST = 200  # of wake-ups, the longest waits first
 LEAST_WAITS = 20
@@ -59,9 +59,14 @@ def find(database: Database, program: Program) -> Found:
     sites = {row[key] for row in rows for key in SITES}
     others = [row for row in database.rows(measures.waits_and_wakes()) if row["kind"] in WORK]
     known = frames.functions(database, sites | {row["wait_site"] for row in others})
-    for some in groups_of(rows, known):
-        pool = pool_of(some, known) if sum(row["wait_ns"] for row in some) > least else None
-        if pool is None:
+    made = []
+    for some in by_object(rows, known):
+        if pool := shared_pool(some, known) or pool_of(some, known):
+            made.append(pool)
+            rows = [row for row in rows if row not in some]
+    made += [pool for some in groups_of(rows, known) if (pool := pool_of(some, known))]
+    for pool in made:
+        if sum(row["wait_ns"] for row in pool.rows) <= least:
             continue
         if is_barrier(pool, others, known, program):
             found.barriers.add(pool.row["wait_label"])
@@ -80,6 +85,17 @@ def groups_of(rows: list[Row], known: frames.Known) -> list[list[Row]]:
     return list(groups.values())
 
 
+def by_object(rows: list[Row], known: frames.Known) -> list[list[Row]]:
+    """Return the waits for each object in one function that several others call."""
+    groups: dict[tuple[str, str, int, str], list[Row]] = {}
+    for row in rows:
+        functions = known.get((row["process"], row["wait_site"]), [])
+        if row["objects"] == 1 and functions:
+            key = (row["process"], row["kind"], row["object"], functions[0].name)
+            groups.setdefault(key, []).append(row)
+    return [some for some in groups.values() if len(groups_of(some, known)) > 1]
+
+
 SITES = ("wait_site", "wake_site")
 WORK = ("sleep", "read", "write", "sync", "connect", "poll", "message")
 SEVERAL = 1.5  # threads woken by each return
@@ -88,7 +104,12 @@ SEVERAL = 1.5  # threads woken by each return
 def user_of(row: Row, known: frames.Known) -> frames.Function | None:
     """The function that takes from a pool and returns to it."""
     waiter, waker = (known.get((row["process"], row[key]), []) for key in SITES)
-    return frames.common(waiter, waker, NEAR)
+    if user := frames.common(waiter, waker, NEAR):
+        return user
+    if row["objects"] > 1 or row["kind"] == "futex":  # what one thread waits for, as a future
+        return None
+    # A function whose last call returns it may have left no frame then, only its caller.
+    return next((each for each in waiter[: NEAR + 1] if each in waker[:1]), None)
 
 
 def used_at(pool: Pool, others: list[Row], known: frames.Known, sum_of: str) -> tuple[str, int]:
@@ -100,7 +121,7 @@ def used_at(pool: Pool, others: list[Row], known: frames.Known, sum_of: str) -> 
     sums: Counter[str] = Counter()
     for row in others:
         near = known.get((row["process"], row["wait_site"]), [])[:NEAR]
-        if row["process"] in processes and pool.user.name in {each.name for each in near}:
+        if row["process"] in processes and pool.users & {each.name for each in near}:
             sums[row["label"]] += row[sum_of]
     return next(iter(sums.most_common(1)), ("", 0))
 
@@ -112,12 +133,20 @@ def uses(pool: Pool, others: list[Row], known: frames.Known) -> int:
 
 @dataclass(frozen=True)
 class Pool:
-    """Waits at one place, which the same function ends later that has waited there."""
+    """Waits at one place, which the same functions end later that have waited there."""
 
     rows: list[Row]
     row: Row  # of the longest waits
     user: frames.Function
-    count: int  # wake-ups by it
+    users: frozenset[str]  # the names of all such functions
+    count: int  # wake-ups by them
+
+    @property
+    def called(self) -> str:
+        """The name of the function, and how many others there are."""
+        more = len(self.users) - 1
+        others = f", or {counted(more, 'other function')}," if more else ""
+        return self.user.name + others
 
 
 def pool_of(rows: list[Row], known: frames.Known) -> Pool | None:
@@ -130,7 +159,33 @@ def pool_of(rows: list[Row], known: frames.Known) -> Pool | None:
     if not users or not is_pool or count < LEAST_WAITS:
         return None
     row, user = max(users, key=lambda pair: pair[0]["wait_ns"])
-    return Pool(rows, row, user, count)
+    return Pool(rows, row, user, frozenset({user.name}), count)
+
+
+def shared_pool(rows: list[Row], known: frames.Known) -> Pool | None:
+    """The pool of several functions, each of which takes from it and returns to it.
+
+    rows: the wake-ups of one object and place. None: others end the waits.
+    """
+    woken = [row for row in rows if row["wake_site"] != NOT_KNOWN]
+    near = {
+        key: [known.get((row["process"], row[key]), [])[:NEAR] for row in woken] for key in SITES
+    }
+    takers, givers = ({function.name for some in near[key] for function in some} for key in SITES)
+    users = frozenset(takers & givers)
+    pairs = [
+        (row, user)
+        for row, waiter, waker in zip(woken, *near.values(), strict=True)
+        if any(function.name in users for function in waker)
+        and (user := next((each for each in waiter if each.name in users), None))
+    ]
+    count = sum(row["count"] for row in woken)
+    returned = sum(row["count"] for row, _ in pairs)
+    is_pool = returned >= NEARLY_ALL * count and count >= MOSTLY * sum(r["count"] for r in rows)
+    if not pairs or not is_pool or count < LEAST_WAITS:
+        return None
+    row, user = max(pairs, key=lambda pair: pair[0]["wait_ns"])
+    return Pool(rows, row, user, users, count)
 
 
 def wakes_all(pool: Pool, program: Program) -> bool:
@@ -157,6 +212,8 @@ def finding(pool: Pool, others: list[Row], known: frames.Known, program: Program
     if most < LEAST_GAIN:
         return None
     waiter, giver = most_row["wait_label"], most_row["wake_label"]
+    if len({row["wait_site"] for row in rows}) > 1:
+        waiter = waiter.partition(" from ")[0]  # one of several callers
     name = most_row["object_name"] or f"the pool of {waiter}"
     each, waiting = duration(wait_ns / count), wait_ns / program.wall_ns
     if load.threads - waiting < USED_LEAST * min(waiting, 1.0):
@@ -167,14 +224,14 @@ def finding(pool: Pool, others: list[Row], known: frames.Known, program: Program
         during = f", and waits mostly at {work} until then" if work else ""
         text = (
             f"{name} lets one thread pass at a time, as a lock does: of {load.threads:.1f} threads"
-            f" {waiting:.1f} wait on average, {each} each, until {user.name} returns it at"
+            f" {waiting:.1f} wait on average, {each} each, until {pool.called} returns it at"
             f" {giver}{during}. Less work before that, or more permits if several threads may"
             f" pass, gains {gains}"
         )
     else:
         text = (
             f"{name} is too small: of {load.threads:.1f} threads {waiting:.1f} wait on average and"
-            f" {load.threads - waiting:.1f} use it. They wait {each} each, until {user.name}"
+            f" {load.threads - waiting:.1f} use it. They wait {each} each, until {pool.called}"
             f" returns something at {giver}. A larger pool gains {gains}"
         )
     return Finding(SMALL_POOL, name, waiter, user.label, wait_ns, most, expected, text)
