@@ -66,7 +66,7 @@ def calls(database: Database, sites: Iterable[str]) -> Calls:
     for row in rows:
         key = (row["process"], row["site"])
         outermost[key] = row
-        if LIBRARY_MODULES.search(row["module"] or ""):
+        if is_library(row):
             continue
         file = "" if LIBRARY_SOURCES.search(row["file"] or "") else row["file"] or ""
         own = found.setdefault(key, [])
@@ -75,6 +75,10 @@ def calls(database: Database, sites: Iterable[str]) -> Calls:
                 own.append(Function(short(name), posixpath.basename(file)))
     cut = {key for key, row in outermost.items() if not is_beginning(row)}
     return Calls(found, continued(found, cut))
+
+
+def is_library(row: Row) -> bool:
+    return bool(LIBRARY_MODULES.search(row["module"] or ""))
 
 
 def is_beginning(row: Row) -> bool:

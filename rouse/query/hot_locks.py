@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rouse.query import frames, gain, onions, rwlocks
+from rouse.query import apart, frames, gain, onions, rwlocks, wrappers
 from rouse.query.demand import (
     IO_SAVES_NS,
     SLEEP_SAVES_NS,
@@ -44,6 +44,7 @@ WOKEN_OFTEN = 3.0  # times for each wait for a lock, from which on the verdict s
 LEAST_ERROR = 0.005  # of a share, which is then printed
 ERROR_MOST = 0.3  # of a share, from which on it is not stated
 MOSTLY = 0.5
+NAMED_MOST = 3  # locks in one finding
 
 
 def sharing(row: Row, program: Program) -> list[Row]:
@@ -77,7 +78,7 @@ def load_of(row: Row, program: Program) -> gain.Load:
     ran, io, sleep = (program.sum(state, rows=threads) for state in ("usr", "io", "sleep"))
     held_ns = own_of(row).held_ns
     beside_ns = unseen(held_ns, row["wait_ns"], ("mutex", "rwlock"), threads, program)
-    unseen_ns = unseen_inside(row, ran, program.sum("in_call", "missing", rows=threads))
+    unseen_ns = unseen_inside(row, threads, program)
     slept = io + sleep + beside_ns + unseen_ns
     count = (at_work + beside_ns) / phase * ended_early(row, threads, program, beside_ns)
     waits = sum(thread["waits"] for thread in threads)
@@ -106,13 +107,14 @@ def load_of(row: Row, program: Program) -> gain.Load:
     )
 
 
-def unseen_inside(row: Row, ran_ns: float, asleep_ns: float = math.inf) -> float:
+def unseen_inside(row: Row, threads: Sequence[Row], program: Program) -> float:
     """For how long holders of the lock waited for something that is not seen.
 
-    Its holds have neither waits for all of their time, nor have the threads as much CPU time, ran_ns.
-    asleep_ns: for how long they slept in calls that are not seen.
+    The holds are longer than the waits in them and the CPU time of all threads, which also slept in
+    calls that are not seen.
     """
-    return min(max(own_of(row).ran_ns - ran_ns, 0.0), asleep_ns)
+    ran, asleep = (program.sum(state, rows=threads) for state in ("usr", "in_call"))
+    return min(max(own_of(row).ran_ns - ran, 0.0), asleep)
 
 
 def longest_inside(database: Database, side: Row, kinds: Sequence[str]) -> tuple[str, int]:
@@ -146,6 +148,38 @@ def woken_often(row: Row, program: Program) -> str:
     return f", and is woken {each:,.0f} times until it has the lock" if each >= WOKEN_OFTEN else ""
 
 
+def longest_wait(row: Row) -> tuple[int, str]:
+    """A key for the lock with the longest waits, also where several have waits as long."""
+    return row["wait_ns"], str(key_of(row))
+
+
+def gains_without(row: Row, load: gain.Load, program: Program) -> tuple[float, float, str]:
+    """Return the bound and the estimate without the waits for the lock, and words for more locks.
+
+    Those words are of locks without which the program gains much more.
+    """
+    key, own = key_of(row), apart.find(row, program)
+    if own is None:
+        most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
+        more = onions.further(key, load, program) if most >= LEAST_GAIN else ""
+        return most, expected, more
+    most, expected = apart.gains(load, [key], [own.part])
+    rows = {key_of(other): other for other in program.locks}
+    if max([row, *(rows[other] for other in own.others)], key=longest_wait) is not row:
+        return most, expected, ""  # the text of the first one names all
+    keys = [key, *own.others]
+    parts = [each.part for other in keys if (each := apart.find(rows[other], program))]
+    all_most, all_expected = apart.gains(load, keys, [part / sum(parts) for part in parts])
+    names = [lock_name(rows[other]) for other in own.others[:NAMED_MOST]]
+    left = len(own.others) - len(names)
+    named = ", ".join(names) + (f" and {left} more" if left else "")
+    more = (
+        f"; without those of other threads for {named} too at most {all_most:.2f}x, about"
+        f" {all_expected:.2f}x"
+    )
+    return most, expected, more
+
+
 def find(row: Row, program: Program, database: Database) -> Finding | None:
     whole = program.sum(*STATES) - program.sum("join", "accept")
     if row["wait_ns"] < max(LEAST_SHARE * whole, LEAST_NS):
@@ -159,10 +193,16 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
     holder = most_of(known or sides, "holder_label")
     name = lock_name(row)
     role = rwlocks.role_at(database, row, holder) if row["kind"] in rwlocks.KINDS else ""
-    whom = "another thread there" if holder and holder == waiter else holder
     called = lock_words(row, holder or waiter)
+    inside = None  # the place of the holder's longest waits, if a wrapper hides it
+    wrapped = wrappers.find(row, database)
+    if wrapped:
+        inside = wrappers.longest_inside(wrapped, row["process"], database, WAITS_INSIDE)
+        waiter, holder = wrapped.waiter, inside[1]
+    whom = "another thread there" if holder and holder == waiter else holder
     waits = (
-        f"{waiter or 'a thread'} waits {duration(row['wait_ns'])} in all for"
+        f"{waiter or 'a thread'}{f', in {wrapped.name},' if wrapped else ''} waits"
+        f" {duration(row['wait_ns'])} in all for"
         f" {whom or 'a holder that is not known'}{role and f', {role}'}{woken_often(row, program)}"
     )
     own, load = own_of(row), load_of(row, program)
@@ -182,10 +222,10 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
     busy = min(own.held_ns / load.wall_ns, 1.0)
     if row["inside_lck_ns"] > MOSTLY * row["hold_ns"] and busy < MOSTLY:
         return None  # its holders wait for another lock, which is to blame
-    most, expected = gain.bound(load, [key]), gain.estimate(load, [key])
-    if most < LEAST_GAIN:
+    most, expected, more = gains_without(row, load, program)
+    if most < LEAST_GAIN and not more:
         return None
-    is_unseen = unseen_inside(row, load.ran_ns) > MOSTLY * own.held_ns
+    is_unseen = unseen_inside(row, sharing(row, program), program) > MOSTLY * own.held_ns
     kind = UNDER_LOCK if is_unseen or own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
     does, is_on_disk = "", False
     if is_unseen:
@@ -194,6 +234,7 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
         is_asleep = row["inside_sleep_ns"] > row["inside_io_ns"]
         kinds = ("sleep",) if is_asleep else IO_KINDS
         at = longest_inside(database, longest, kinds)[0] if longest else ""
+        at = inside[0] if inside else at
         does = f", while its holder {'sleeps' if is_asleep else 'waits for I/O'}"
         does += f" at {at}" if at else ""
         on_disk = longest_inside(database, longest, (SYNC,))[0] if longest else ""
@@ -229,5 +270,5 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
         gains = (most, expected if is_known else None)
         about = f", about {expected:.2f}x" if is_known else ""
         text += f" at most {most:.2f}x{about} the throughput"
-        text += f"{onions.further(key, load, program)} [{kind}]"
+        text += f"{more} [{kind}]"
     return Finding(*(kind, name, waiter, holder, row["wait_ns"], *gains, text, busy, error, sooner))

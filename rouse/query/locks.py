@@ -160,7 +160,7 @@ def all_locks(most: int) -> str:
     """
     counted = (
         *("wait_ns", "contested", "acquired", "holds", "hold_ns", "sampled", "hold_variance"),
-        *("spin_ns", "waiting", *INSIDE),
+        *("spin_ns", "waiting", *INSIDE, "apart_ns"),
     )
     is_contended = "contested > 0 OR waiting > 0"
     rows = f"""

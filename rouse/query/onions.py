@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rouse.query import gain
+from rouse.query import apart, gain
 from rouse.query.demand import key_of
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, lock_words, most_of
 from rouse.query.program import STATES, Program
@@ -56,6 +56,8 @@ def find(program: Program, load_of: Callable[[Row, Program], gain.Load]) -> Onio
     rows = {key_of(row): row for row in program.locks}
     first = max(program.locks, key=lambda row: row["wait_ns"], default=None)
     if first is None or first["wait_ns"] < least or not first["hold_ns"]:
+        return None
+    if apart.find(first, program):
         return None
     load = load_of(first, program)
     keys = layers(load)

@@ -100,7 +100,7 @@ def text_of(
     if waits[longest] < time[CLIENTS]:
         return f"Nothing is contended: threads wait mostly for {CLIENTS}"
     if longest == "locks":
-        return "Threads wait mostly for locks, but fixing one of them alone would gain nothing"
+        return "Threads wait mostly for locks, but no single one of them limits the throughput"
     text = f"Nothing is contended: threads wait mostly for {longest}"
     kinds = IO_KINDS if longest == "I/O" else ("sleep",) if longest == "timers" else ()
     if place := places.longest(database, longest, kinds, program.wall_ns):

@@ -34,6 +34,7 @@ Columns = dict[str, Any]
 
 # A wait this long, for something that nobody holds, is a wait for work.
 IDLE_NS = 1_000_000_000
+APART = 0.9  # of a recorder's waits for locks, from which on it shares no other lock
 LOST = ("threads", "wakes", "locks", "names", "stacks", "modules", "holds")
 WAKE_KEYS = ("kind", "wait_site", "wake_site", "object", "name")
 WAKE_TICKS = ("wait_ticks", "late_ticks", "waste_ticks")
@@ -426,6 +427,7 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
     if not len(ended) + len(waits):
         return empty("locks")
     names = (*LOCK_KEYS, *LOCK_COUNTS, *LOCK_TICKS, *LOCK_INSIDE, *LOCK_MOSTS, *LOCK_OPEN)
+    names = (*names, "apart_ticks")
     types = [*((name, "<u8") for name in names), ("hold_variance", "<f8")]
     entries = np.zeros(len(ended) + len(waits), types)
     own, still = entries[: len(ended)], entries[len(ended) :]
@@ -446,7 +448,8 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
     for name in ("waiting_ticks", "wait_ticks", "wait_most"):
         still[name] = waits["ticks"]
     entries["name"] = first_numbers(store, entries["name"])
-    sums = (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_INSIDE, *LOCK_OPEN, "hold_variance")
+    own["apart_ticks"] = apart_ticks(ended, store.writer_of[layout.LOCKS])
+    sums = (*LOCK_COUNTS, *LOCK_TICKS, *LOCK_INSIDE, *LOCK_OPEN, "apart_ticks", "hold_variance")
     rows = grouped(entries, LOCK_KEYS, sums, LOCK_MOSTS)
     begun = np.uint64(max(store.head.tsc, 0))
     last = np.maximum(np.minimum(rows["last_tsc"], now), begun) - begun
@@ -475,9 +478,26 @@ def locks(store: Store, known: sites.Sites | None = None) -> Table:
         # The first and the last moment of contention, from the begin of the recording.
         "first_ns": when.ns(np.maximum(now - rows["age_ticks"], begun) - begun),
         "last_ns": when.ns(last),
+        "apart_ns": when.ns(rows["apart_ticks"]),
         "hold_variance": rows["hold_variance"] * (ns_per_tick * ns_per_tick),
     }
     return table("locks", store, len(rows["kind"]), columns)
+
+
+def apart_ticks(entries: Entries, owners: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+    """Return the waits of recorders that wait for hardly another lock. owners: the recorders.
+
+    A recorder is a kernel thread, or several of which one ended before the next one began.
+    """
+    waits = entries["wait_ticks"].astype(np.float64)
+    _, of_all = np.unique(owners, return_inverse=True)
+    keys = np.stack([owners.astype(np.uint64), entries["lock"]], axis=1)
+    _, of_lock = np.unique(keys, axis=0, return_inverse=True)
+    by_all, by_lock = (
+        np.bincount(of.reshape(-1), waits)[of.reshape(-1)] if len(entries) else waits
+        for of in (of_all, of_lock)
+    )
+    return np.where(by_lock >= APART * by_all, entries["wait_ticks"], 0).astype(np.uint64)
 
 
 def open_waits(store: Store, known: sites.Sites | None = None) -> Table:

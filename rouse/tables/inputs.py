@@ -265,7 +265,7 @@ class Sink(Protocol):
 
 @dataclass
 class Read:
-    """What the files of a folder had."""
+    """The files of a folder, and their processes."""
 
     count: int  # files
     processes: dict[int, str]  # their names in the tables, by pid

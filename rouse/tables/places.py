@@ -34,6 +34,7 @@ COLUMNS = {
     layout.WRITERS: ("repeated_site", "yield_site"),
 }
 LOCK_KINDS = ("mutex", "read lock", "write lock", "futex lock", "file lock")
+MOSTLY = 0.5  # of the waits at a site
 DIVIDED_LEAST = 0.01  # of all waiting of a process
 DIVIDED_PART = 0.1  # of all waiting at a place
 HOLDERS = {layout.LOCKS: ("holder_site",), layout.THREADS: ("contest_holder",)}
@@ -92,10 +93,18 @@ def paths_of(store: Store, known: sites.Sites, column: str) -> list[Path]:
 
 
 def undivided(store: Store) -> set[int]:
-    """Return the sites of waits that are not divided."""
+    """Return the sites of waits that are not divided.
+
+    Where a wait for a condition ends, a thread waits for the condition's mutex too, but not mostly.
+    """
     wakes = store.arrays[layout.WAKES]
-    whole = {layout.KIND_NAMES.index(kind) for kind in (*LOCK_KINDS, "sleep")}
-    return set(wakes["wait_site"][np.isin(wakes["kind"], list(whole))].tolist())
+    whole = [layout.KIND_NAMES.index(kind) for kind in (*LOCK_KINDS, "sleep")]
+    words, which = np.unique(wakes["wait_site"], return_inverse=True)
+    waited = wakes["wait_ticks"].astype(np.float64)
+    of_whole = np.where(np.isin(wakes["kind"], whole), waited, 0)
+    sums = (np.bincount(which.reshape(-1), each, len(words)) for each in (of_whole, waited))
+    part, all_waited = sums
+    return set(words[(part > MOSTLY * all_waited) | (all_waited == 0)].tolist())
 
 
 def divided(paths: list[Path], depth: int, least: float) -> list[tuple[int, list[Path]]]:

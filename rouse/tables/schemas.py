@@ -66,7 +66,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "process kind lock_name init_site site holder_site",
         "lock acquired contested given_up wait_ns wait_most_ns spin_ns spun"
         " holds hold_ns hold_most_ns waiting waiting_ns"
-        " sampled inside_lat_ns inside_lck_ns inside_io_ns inside_sleep_ns first_ns last_ns",
+        " sampled inside_lat_ns inside_lck_ns inside_io_ns inside_sleep_ns first_ns last_ns"
+        " apart_ns",
         reals="hold_variance",
     ),
     "open_waits": columns(

@@ -85,6 +85,7 @@ HAVING SUM(CASE WHEN object_name = '{CLIENTS}' THEN wait_ns ELSE 0 END) * 2 > SU
 # Columns of locks that recordings of an older rouse lack.
 LOCKS_NEWER = (
     *("waiting", "waiting_ns", "sampled", "first_ns", "last_ns", "hold_variance"),
+    "apart_ns",
     *("inside_lat_ns", "inside_lck_ns", "inside_io_ns", "inside_sleep_ns"),
 )
 LOCKS_NOW = f"""

@@ -15,6 +15,7 @@ from known_tables import MS, PROCESSES, Row, orders, site
 
 from rouse.query import (
     accept_herds,
+    apart,
     demand,
     file_locks,
     frames,
@@ -124,6 +125,39 @@ class SmallPool(unittest.TestCase):
         ]
         (pool,) = found(threads=self.THREADS, sites=sites, wakes=[self.wake()])
         self.assertEqual(pool.holder, "serve")
+
+    def shared(self, *, in_turn: bool) -> list[Finding]:
+        """Two functions call take(); each calls give(), or one of them alone does."""
+        sites = (
+            *site(0x2010, "take+0x5", "serve+0x9", "run+0x1", "main+0x9"),
+            *site(0x2040, "take+0x5", "answer+0x9", "run+0x4", "main+0x9"),
+            *site(0x2020, "give+0x7", "serve+0x11", "run+0x1", "main+0x9"),
+            *site(0x2050, "give+0x7", "answer+0x11", "run+0x4", "main+0x9"),
+            *site(0x2060, "give+0x7", "read_input+0x11", "main+0x9"),
+        )
+        wakes = [
+            self.wake(wait_site=waits, wake_site=wakes, useful=250, wait_ns=1400 * MS)
+            for waits in ("0x2010", "0x2040")
+            for wakes in (("0x2020", "0x2050") if in_turn else ("0x2060", "0x2050"))
+        ]
+        return found(threads=self.THREADS, sites=sites, wakes=wakes)
+
+    def test_two_functions_take_and_return(self) -> None:
+        (pool,) = self.shared(in_turn=True)
+        self.assertEqual((pool.kind, pool.blame_ns), (SMALL_POOL, 5600 * MS))
+        self.assertIn("until serve, or 1 other function, returns something at give+0x7", pool.text)
+        self.assertAlmostEqual(pool.gain or 0, 1000 / 300, places=2)
+
+    def test_two_functions_take_what_another_one_brings(self) -> None:
+        self.assertEqual(self.shared(in_turn=False), [])
+
+    def test_function_whose_last_call_returns_has_left_no_frame(self) -> None:
+        sites = (
+            *site(0x2010, "take+0x5", "serve+0x9", "run+0x1", "main+0x9"),
+            *site(0x2020, "run+0x1", "main+0x9"),
+        )
+        (pool,) = found(threads=self.THREADS, sites=sites, wakes=[self.wake()])
+        self.assertEqual((pool.kind, pool.holder), (SMALL_POOL, "run"))
 
     def test_queue_that_another_function_fills_is_no_pool(self) -> None:
         self.assertEqual(self.rows(self.wake(wake_site=self.OTHER)), [])
@@ -688,6 +722,81 @@ class HiddenLocks(unittest.TestCase):
             some = threads(4, mutex=700, sleep=300)
             (one,) = found(threads=some, sites=sites, locks=locks)
             self.assertTrue(one.holder.startswith(holder), one.holder)
+
+    def apart(self, count: int, **changed: int) -> list[Finding]:
+        """Three threads for each of so many locks, who share no other lock."""
+        key = {"kind": "mutex", "last_ns": S, "site": "0x7010", "holder_site": "0x7010"}
+        key |= {"acquired": 1000, "holds": 1000, "contested": 900}
+        key |= {"inside_sleep_ns": 900 * MS, "wait_ns": 1900 * MS, "apart_ns": 1900 * MS, **changed}
+        locks = [
+            {**key, "lock": 64 * n, "lock_name": f"l{n}", "hold_ns": (970 - 5 * n) * MS}
+            for n in range(1, count + 1)
+        ]
+        locks[0] |= {"wait_ns": 1900 * MS + 1}
+        some = threads(3 * count, mutex=633, sleep=320, usr=47)
+        return found(threads=some, sites=self.SITES, locks=locks)
+
+    def test_locks_of_different_threads_limit_these_alone(self) -> None:
+        first, *others = self.apart(5)
+        self.assertEqual(len(others), 4)
+        for each in (first, *others):
+            self.assertAlmostEqual(each.gain_most or 0, 1 + 0.2 * (3 / 1.1 - 1), delta=0.1)
+        self.assertIn("for l2, l3, l4 and 1 more too at most 2.7", first.text)
+        self.assertNotIn("too at most", others[0].text)
+
+    def test_locks_are_no_onion_if_no_thread_passes_two_of_them(self) -> None:
+        self.assertNotIn(onions.ONION, [each.kind for each in self.apart(2)])
+        self.assertIn(onions.ONION, [each.kind for each in self.apart(2, apart_ns=0)])
+
+    def test_lock_whose_holders_wait_for_another_one_is_not_apart(self) -> None:
+        rows = [{"process": "p", "lock": n, "init_site": "0x0"} for n in (1, 2)]
+        known = {"wait_ns": S, "apart_ns": S, "hold_ns": S, "acquired": 9}
+        for inside_ns, is_apart in ((0, True), (S // 2, False)):
+            locks = [{**row, **known, "inside_lck_ns": inside_ns} for row in rows]
+            program = Program([], locks, [], [], [], 0, 0, S, 2, 0.0, 0.0, 0.0)
+            self.assertEqual(apart.find(locks[0], program) is not None, is_apart)
+
+    def behind_functions(self, *released: str, called_at: int = 0) -> Finding:
+        """lock_table() is called by two functions, of which one sleeps with the lock.
+
+        called_at: the address of the last call of the stack that releases it.
+        """
+        sites = (
+            *site(0x7010, "lock_table+0x1", "look_up+0x5", "show+0x7"),
+            *site(0x7110, "lock_table+0x1", "refresh+0x5", "show+0x9"),
+            *site(0x7210, *released)[:-1],
+            {**site(0x7210, *released)[-1], **({"address": called_at} if called_at else {})},
+            *site(0x7310, "ask+0x1", "refresh+0x8", "show+0x9"),
+        )
+        lock = {"kind": "mutex", "lock": 16, "lock_name": "table", "last_ns": S, "site": "0x7010"}
+        lock |= {"acquired": 900, "holds": 900, "hold_ns": 900 * MS, "inside_sleep_ns": 900 * MS}
+        lock |= {"holder_site": "0x7010", "contested": 900, "wait_ns": 2 * S}
+        wait = {"kind": "mutex", "object": 16, "useful": 450, "wake_site": "0x7210"}
+        wakes = [
+            {**wait, "wait_site": "0x7010", "wait_ns": 1200 * MS},
+            {**wait, "wait_site": "0x7110", "wait_ns": 800 * MS},
+            {"kind": "sleep", "wait_site": "0x7310", "timeout": 900, "wait_ns": 900 * MS},
+        ]
+        some = threads(4, mutex=700, sleep=300)
+        (one, *_) = found(threads=some, sites=sites, locks=[lock], wakes=wakes)
+        return one
+
+    def test_function_that_only_acquires_hides_its_callers(self) -> None:
+        for one in (
+            self.behind_functions("unlock_table+0x1", "refresh+0x9", "show+0x9"),
+            # The last call of refresh() was that of unlock_table().
+            self.behind_functions("unlock_table+0x1", "show+0x9", called_at=0x7112),
+        ):
+            self.assertEqual(one.holder, "refresh+0x8")
+            self.assertIn("while its holder sleeps at ask+0x1", one.text)
+
+    def test_function_that_acquires_and_releases_is_named_itself(self) -> None:
+        for one in (
+            self.behind_functions("lock_table+0x9", "look_up+0x5", "show+0x7"),
+            # The last call of lock_table() was the release.
+            self.behind_functions("look_up+0x5", called_at=0x7011),
+        ):
+            self.assertEqual(one.waiter, "lock_table+0x1")
 
     def test_lock_that_is_known_by_its_address_is_one_of_its_class(self) -> None:
         sites = site(0x7010, "shop::Ledger::post ledger.cpp:9")

@@ -67,6 +67,53 @@ int main(void)
     return 0;
 }
 """
+# The same, but waits for a condition, which is signalled while its mutex is locked.
+ONE_CONDITION = """
+#include <pthread.h>
+#include <stdbool.h>
+#include <unistd.h>
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
+static bool is_there;
+__attribute__((noinline)) void await_event(void)
+{
+    pthread_mutex_lock(&lock);
+    while (!is_there)
+        pthread_cond_wait(&came, &lock);
+    is_there = false;
+    pthread_mutex_unlock(&lock);
+}
+__attribute__((noinline)) void lock_row(void) { await_event(); __asm__ volatile(""); }
+__attribute__((noinline)) void read_query(void) { await_event(); __asm__ volatile(""); }
+static void *wait_for_it(void *unused)
+{
+    for (int i = 0; i < 20; i++) {
+        lock_row();
+        read_query();
+    }
+    return unused;
+}
+int main(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, wait_for_it, NULL);
+    for (int i = 0; i < 40; i++) {
+        bool is_taken = false;
+        usleep(5000);
+        pthread_mutex_lock(&lock);
+        is_there = true;
+        pthread_cond_signal(&came);
+        pthread_mutex_unlock(&lock);
+        while (!is_taken) {
+            usleep(100);
+            pthread_mutex_lock(&lock);
+            is_taken = !is_there;
+            pthread_mutex_unlock(&lock);
+        }
+    }
+    return pthread_join(thread, NULL);
+}
+"""
 LOOK_UP, UPDATE = "look_up wrapped.cpp:8", "update wrapped.cpp:13"
 
 
@@ -111,13 +158,24 @@ class Places(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             if words[0] == "--sum":
                 self.check_callers(done.stdout)
-        self.check_callers(rouse("report", tables, COLUMNS="1000").stdout)
+        of_tables = rouse("report", tables, COLUMNS="1000").stdout
+        self.check_callers(of_tables)
+        self.assertIn("note: tables have no samples of where threads ran", of_tables)
         whole = json.loads(rouse("report", "--format", "json", kept).stdout)
         labels = {row["wait_label"] for row in whole["sections"]["waits"]}
         for caller in ("lock_row", "read_query"):
             self.assertTrue(any(f" from {caller} one.c:" in label for label in labels), labels)
         full = rouse("report", "--full", kept, COLUMNS="1000").stdout
         self.assertRegex(full, r"await_event one\.c:\d+ from lock_row one\.c:\d+")
+
+    @unless_emulated("the compiler makes programs of this machine")
+    def test_callers_divide_waits_for_a_condition_that_is_signalled_under_its_mutex(self) -> None:
+        source, program = self.folder / "one.c", self.folder / "one"
+        source.write_text(ONE_CONDITION)
+        subprocess.run(["cc", "-g", "-O1", "-pthread", "-o", program, source], check=True)
+        text = self.run_it("--", program)
+        for caller in ("lock_row", "read_query"):
+            self.assertRegex(text, rf"condition came +await_event one\.c:\d+ from {caller} one")
 
     def check_callers(self, text: str) -> None:
         lines = re.findall(r"(?m)^ *([\d.]+ .* await_event one\.c:.*)$", text)

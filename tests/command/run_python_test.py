@@ -17,6 +17,7 @@ from unittest import mock
 from common import here, main_unless, rouse
 
 from interposed import LIBRARY
+from known_tables import HOST, PROCESSES, orders
 
 from rouse.clock import NS
 from rouse.errors import RouseError
@@ -32,6 +33,7 @@ from rouse.sched.python_samples import (
     Sampling,
     parsed,
 )
+from rouse.tables import engine
 
 PYTHON = "/usr/bin/python3"
 SIGMAS = 4  # of the number of samples, which is binomial
@@ -141,6 +143,14 @@ class Samples(unittest.TestCase):
         ):
             sampler.look()
             return sampler.stop()
+
+    def test_processes_of_a_program_in_sum_have_the_samples_of_each(self) -> None:
+        runs = [PythonRun(pid, 3, ("get (cache.py:7)",), is_of_all=True) for pid in (11, 12, 13)]
+        database = engine.open_tables(orders(processes=[{**PROCESSES[0], "pid": 11}]))
+        self.addCleanup(database.close)
+        name = HOST
+        sampled = ran.make(Ran(python=runs), database, {11: name, 12: name})
+        self.assertEqual([stack.process for stack in sampled.python_all], [name, name])
 
     def test_a_tool_that_is_missing_fails_or_hangs_is_named(self) -> None:
         pid = self.spinning()

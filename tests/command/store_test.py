@@ -152,6 +152,15 @@ class Sums(unittest.TestCase):
         self.assertEqual((lock["lock_name"], lock["wait_ns"]), ("queue", 200_000_000))
         self.assertEqual((lock["kind"], lock["holder_site"]), ("mutex", "0x2"))
 
+    def test_waits_of_threads_that_share_one_lock_are_apart(self) -> None:
+        builder = Builder()
+        row = {"kind": KINDS["mutex"], "site": 1, "holder_site": 2, "acquired": 10}
+        for writer, waits in enumerate(({0x70: 95, 0x80: 5}, {0x80: 40}, {0x70: 50, 0x80: 50})):
+            some = [{**row, "lock": lock, "wait_ticks": ticks(ms)} for lock, ms in waits.items()]
+            builder.chunk(layout.LOCKS, some, writer)
+        found = {row["lock"]: row["apart_ns"] for row in rows(build.locks(builder.store()))}
+        self.assertEqual(found, {0x70: 95_000_000, 0x80: 40_000_000})
+
     def test_workers_and_their_counters(self) -> None:
         writer: dict[str, Any] = {"index": 3, "is_worker": 1, "is_live": 1, "begin_tsc": tsc(0)}
         writer |= {"idle_ticks": ticks(100), "idle_since_tsc": tsc(900), "switches": 5}

@@ -108,6 +108,14 @@ class Rules(unittest.TestCase):
         self.assertEqual((hot.kind, slept.kind), (hot_locks.HOT_LOCK, hot_locks.UNDER_LOCK))
         self.assertEqual((hot.object, hot.blame_ns), ("hot", 3 * S))
 
+    def test_a_holder_that_neither_runs_nor_waits_as_recorded_waits_unseen(self) -> None:
+        lock = {"hold_ns": S, "inside_lck_ns": 0, "inside_io_ns": 0, "inside_sleep_ns": S // 10}
+        program = Program([], [], [], [], [], 0, 0, S, 2, 0.0, 0.0, 0.0)
+        for ran_ms, asleep_ms, unseen_ms in ((100, 900, 800), (100, 300, 300), (950, 900, 0)):
+            threads = [{"usr": ran_ms * MS, "in_call": asleep_ms * MS}]
+            found = hot_locks.unseen_inside(lock, threads, program)
+            self.assertEqual(found, unseen_ms * MS)
+
     def test_a_lock_whose_woken_waiters_find_it_taken_is_said_to_wake_them_often(self) -> None:
         wake = {"kind": "mutex", "object": 1, "wait_site": "0x10", "wait_ns": S}
         for lost, said in ((150, None), (3600, "woken 37 times until it has the lock")):
