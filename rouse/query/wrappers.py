@@ -22,7 +22,7 @@ NEAR = 3  # calls between a function that has the lock and its wait
 
 @dataclass(frozen=True)
 class Wrapped:
-    """Who acquires a lock by calling a wrapper."""
+    """The functions that acquire a lock by calling a wrapper."""
 
     waiter: str  # the label of the caller that waits longest
     callers: frozenset[str]  # the names of all

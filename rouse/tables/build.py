@@ -26,7 +26,16 @@ from rouse.store import layout, stacks, states, waiting
 from rouse.store.decode import Entries, Head, Store, text_of
 from rouse.symbols import runtimes, sites
 from rouse.tables import events, futexes, places
-from rouse.tables.schemas import CONFINED, FAREWELL, LAST_EVENT, LAST_SEEN, OTHERS, PRELOAD, RUNS
+from rouse.tables.schemas import (
+    CONFINED,
+    FAREWELL,
+    LAST_EVENT,
+    LAST_SEEN,
+    OTHERS,
+    PRELOAD,
+    RUNS,
+    SEVERAL_CALLERS,
+)
 from rouse.tables.table import Table, empty
 
 Tables = dict[str, Table]
@@ -92,7 +101,8 @@ def all_forms(store: Store, resolver: sites.Resolver, forms: Forms) -> tuple[Tab
     if not forms.in_places:
         return made, None
     store = places.by_place(store, known, named)
-    frames = site_frames(store, resolver, named.stacks, named.callers)
+    callers = named.callers | dict.fromkeys(named.several, SEVERAL_CALLERS)
+    frames = site_frames(store, resolver, named.stacks, callers)
     return made, made_of(store, known, samples, frames)
 
 
@@ -686,7 +696,7 @@ def listeners(store: Store) -> Table:
 
 
 def site_frames(
-    store: Store, resolver: sites.Resolver, paths: Mapping[int, int], callers: Mapping[int, str]
+    store: Store, resolver: sites.Resolver, paths: Mapping[int, int], callers: Mapping[int, int]
 ) -> Table:
     """Return one row per frame of each site. paths, callers: as in places.Places, by site."""
     rows = sites.frames_used(store, resolver, paths)
@@ -707,7 +717,7 @@ def site_frames(
             "line": [f.line for f in frames],
             "label": [f.label for f in frames],
             "within": [f.within for f in frames],
-            "caller": [callers.get(site, "") if number == 0 else "" for site, number, _ in rows],
+            "caller": [0 if number else callers.get(site, 0) for site, number, _ in rows],
         },
     )
 

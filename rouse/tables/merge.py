@@ -50,14 +50,15 @@ def with_addresses(sites: Table) -> Table:
 def frames_of(sites: Table, in_places: bool) -> dict[str, str]:
     """Return the new names of the sites, by their names in their process.
 
-    in_places: the frames of a place are those of one stack, another one in each process.
+    in_places: the frames of a place are those of one stack, another one in each process. Only the
+    innermost one counts, and the caller that tells apart its waits.
     """
     named: dict[str, list[str]] = {}
+    callers: dict[str, int] = {}
     for row in sorted(sites.to_rows(), key=lambda row: int(row["frame"])):
-        if in_places:
-            if row["frame"] == 0 and row["module"]:
-                named[row["site"]] = [frame_of(row), row["caller"] or ""]
-        elif row["module"]:
+        if row["frame"] == 0:
+            callers[row["site"]] = row["caller"] or 0
+        if row["module"] and (not in_places or row["frame"] in (0, callers.get(row["site"]))):
             named.setdefault(row["site"], []).append(frame_of(row))
     return {site: ";".join(frames) for site, frames in named.items()}
 

@@ -65,13 +65,14 @@ class Places:
     """The place that stands for each site.
 
     place: an address, or one of several stacks with the same innermost address. stacks: the stack
-    with the longest wait, by place. callers: the label of the function that divides, by site of a
-    divided place, and by place.
+    with the longest wait, by place. callers: the number of the frame that divides, by site of a
+    divided place. several: the places that are no part of a division, and have several callers.
     """
 
     place: dict[int, int] = dataclasses.field(default_factory=dict)
     stacks: dict[int, int] = dataclasses.field(default_factory=dict)
-    callers: dict[int, str] = dataclasses.field(default_factory=dict)
+    callers: dict[int, int] = dataclasses.field(default_factory=dict)
+    several: set[int] = dataclasses.field(default_factory=set)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +149,9 @@ def find(store: Store, known: sites.Sites) -> Places:
             places.stacks[place] = longest.site
             places.place.update((path.site, place) for path in part)
             if depth:
-                caller = longest.frames[depth].label
-                places.callers.update((path.site, caller) for path in part)
+                places.callers.update((path.site, depth) for path in part)
+            elif len(part) > 1:
+                places.several.add(place)
     for path in reversed(paths_of(store, known, "wake_site")):
         places.stacks.setdefault(path.frames[0].address, path.site)
     return places

@@ -22,8 +22,9 @@ PRELOAD = "preload"
 UNNAMED, OTHERS = "(unnamed)", "(others)"
 
 # sites.within: the functions that a frame's function was inlined into, one a line. Null: an older
-# rouse wrote it. sites.caller: the function that tells apart the waits of one place, in the
-# innermost frame where it is needed (places.py).
+# rouse wrote it. sites.caller, of the innermost frame: the number of the frame that tells apart the
+# waits of its place (places.py). 0: they are not told apart; SEVERAL_CALLERS: a place has several.
+SEVERAL_CALLERS = -1
 
 # Types of columns: a word is a text of which there are few different ones.
 TEXT, WORD, WHOLE, REAL, TRUTH = "text", "word", "whole", "real", "truth"
@@ -91,8 +92,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         " ordered turns promoted overdue put_off delays delay_ns first_ns last_ns",
     ),
     "sites": columns(
-        "process site module build_id function file label within caller",
-        "frame address offset line",
+        "process site module build_id function file label within",
+        "frame address offset line caller",
     ),
     "events": dict.fromkeys(("process", "type", "kind", "verdict", "site", "name"), WORD)
     | dict.fromkeys(

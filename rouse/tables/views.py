@@ -52,10 +52,17 @@ def known_site(site: str) -> str:
 
 
 # The innermost frame of each site, by name, with the caller that tells its waits apart.
+#
+# Each process decides that by its own waits. If one of them does, the caller is named in all.
 LABELS = """
-SELECT process, site,
-    MAX(CASE WHEN caller <> '' THEN label || ' from ' || caller ELSE label END) AS label
-FROM sites WHERE frame = 0 GROUP BY process, site
+SELECT a.process, a.site,
+    MAX(CASE WHEN c.label IS NULL THEN a.label ELSE a.label || ' from ' || c.label END) AS label
+FROM sites a LEFT JOIN (
+    SELECT label, MIN(caller) AS caller FROM sites WHERE frame = 0 AND caller > 0 GROUP BY label
+) d ON d.label = a.label LEFT JOIN sites c
+    ON c.process = a.process AND c.site = a.site
+    AND c.frame = CASE a.caller WHEN 0 THEN d.caller ELSE a.caller END
+WHERE a.frame = 0 GROUP BY a.process, a.site
 """
 
 # Sites with the same innermost frame as another, and the site that stands for all of them.

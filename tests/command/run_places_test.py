@@ -177,6 +177,23 @@ class Places(unittest.TestCase):
         for caller in ("lock_row", "read_query"):
             self.assertRegex(text, rf"condition came +await_event one\.c:\d+ from {caller} one")
 
+    @unless_emulated("the compiler makes programs of this machine")
+    def test_a_process_with_one_caller_names_it_as_the_others_do(self) -> None:
+        source, program = self.folder / "one.c", self.folder / "one"
+        text = ONE_FUNCTION.replace("    for (int", "    int child = fork();\n    for (int")
+        text = text.replace("        read_query();", "        child ? read_query() : lock_row();")
+        text = text.replace("    look();", "    child ? (void)wait(NULL) : (void)look;")
+        source.write_text(f"#include <sys/wait.h>\n#include <unistd.h>\n{text}")
+        subprocess.run(["cc", "-g", "-O1", "-pthread", "-o", program, source], check=True)
+        kept = self.folder / "kept"
+        self.run_it("--keep", kept, "--", program)
+        for words in ([], ["--sum"], ["--full"]):
+            shown = rouse("report", *words, kept, COLUMNS="1000").stdout
+            counts = re.findall(r"await_event one\.c:\d+(?: from (\w+))?", shown)
+            self.assertLessEqual({"lock_row", "read_query"}, set(counts), shown)
+            if "--full" not in words:
+                self.assertNotIn("", counts, shown)
+
     def check_callers(self, text: str) -> None:
         lines = re.findall(r"(?m)^ *([\d.]+ .* await_event one\.c:.*)$", text)
         rows = [re.split(r"  +", row) for row in lines]
