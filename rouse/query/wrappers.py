@@ -92,7 +92,7 @@ def calls_at(process: str, database: Database, waits: Sequence[Row]) -> dict[str
         return {}
     rows = database.rows(
         f'SELECT site, "function", address, label, file, module FROM sites'
-        f" WHERE process = {quoted(process)} AND site IN ({texts(sorted(sites))})"
+        f" WHERE process = {quoted(process)} AND site IN ({', '.join(map(quoted, sorted(sites)))})"
         " ORDER BY site, frame"
     )
     found: dict[str, list[Call]] = {}

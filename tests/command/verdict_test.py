@@ -130,14 +130,23 @@ class Rules(unittest.TestCase):
         self,
     ) -> None:
         program = "it's; DROP TABLE wakes --"
-        sites = [{**row, "process": program} for row in site(0x20, "hold+0x1", within="hold")]
-        lock = {**LOCK, "process": program, "inside_sleep_ns": int(0.9 * S)}
-        sleep = {"process": program, "kind": "sleep", "wait_site": "0x20", "timeout": 9}
+        # A site of processes in sum consists of the names of files.
+        place = "/tmp/it's+0x20@"
+        sites = [
+            {**row, "process": program, "site": place}
+            for row in site(0x20, "hold+0x1", within="hold")
+        ]
+        lock = {**LOCK, "process": program, "inside_sleep_ns": int(0.9 * S), "holder_site": place}
+        sleep = {"process": program, "kind": "sleep", "wait_site": place, "timeout": 9}
+        lost = {"process": program, "kind": "mutex", "object": LOCK["lock"], "useful": 9}
         (slept,) = made(
             processes=[{**PROCESSES[0], "process": program}],
             locks=[lock],
             sites=sites,
-            wakes=[{**sleep, "wait_ns": S}],
+            wakes=[
+                {**sleep, "wait_ns": S},
+                {**lost, "wait_site": place, "wake_site": place, "wait_ns": S},
+            ],
         ).findings[:1]
         self.assertIn("while its holder sleeps at hold+0x1", slept.text)
 
