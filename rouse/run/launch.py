@@ -411,6 +411,22 @@ def find_program(name: str) -> str:
     return path
 
 
+def check_output(name: str | None) -> None:
+    """Raise RouseError if there is no place for the report, before the program runs for it."""
+    if name in (None, STDOUT):
+        return
+    path = Path(name or "").resolve()
+    if path.is_dir():
+        raise RouseError(f"{name}: is a folder", "name a file for the report")
+    if not path.parent.is_dir():
+        raise RouseError(
+            f"{name}: there is no folder {path.parent}", "make it, or name another one"
+        )
+    is_file = path.is_file() or not path.exists()
+    if not os.access(path.parent if is_file else path, os.W_OK):
+        raise RouseError(f"{name}: cannot be written", "name another file for the report")
+
+
 def distort(words: tuple[str, ...], wanted: Wanted, count: int) -> int:
     find_program(words[0])
     library()
@@ -435,6 +451,7 @@ def run(words: tuple[str, ...], wanted: Wanted) -> int:
     name = words[0]
     path = find_program(name)
     library()
+    check_output(wanted.output)
     with (
         recordings(wanted.keep) as folder,
         kernel_recorder(wanted, folder) as kernel,

@@ -15,7 +15,7 @@ import time
 import unittest
 from pathlib import Path
 
-from common import FIXTURES, SOURCE
+from common import FIXTURES, SOURCE, rouse
 
 import numpy as np
 from interposed import LIBRARY
@@ -123,6 +123,19 @@ class PassedThrough(Case):
     def test_other_preloaded_libraries_stay_first(self) -> None:
         done = self.run_it("sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libm.so.6")
         self.assertEqual(done.stdout, f"libm.so.6:{LIBRARY.with_name(launch.DOOR)}\n")
+
+    def test_an_output_that_cannot_be_written_is_reported_before_the_program_runs(self) -> None:
+        mark = self.folder / "ran"
+        for output, said in (
+            (self.folder / "none" / "report", f"there is no folder {self.folder / 'none'}"),
+            (self.folder, "is a folder"),
+        ):
+            words = ("run", "-o", str(output), "--", "touch", str(mark))
+            done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+            self.assertIn(said, done.stderr)
+            self.assertFalse(mark.exists())
 
     def test_a_missing_program_is_reported(self) -> None:
         done = self.run_it("no-such-program")
