@@ -59,7 +59,10 @@ class Reports(Case):
         self.assertIsNone(leftovers.busy_of(kept))
 
     def test_a_report_that_cannot_be_written_leaves_the_status(self) -> None:
-        done = self.run_it("-o", self.folder / "no" / "report", "--", PROGRAM, "_exit")
+        gone = self.folder / "gone"
+        gone.mkdir()
+        removes = f"rmdir {gone}; exec {PROGRAM} _exit"
+        done = self.run_it("-o", gone / "report", "--", "sh", "-c", removes)
         self.assertEqual(done.returncode, 9)
         self.assertIn("No such file", done.stderr)
         for words in ((), ("--json",)):
