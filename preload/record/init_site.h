@@ -16,8 +16,8 @@ extern RPI_HIDDEN uint64_t rpi_init_site_objects[RPI_INIT_SITE_OBJECTS];
 
 /*
  * put: object has just been initialised at site, before any other thread uses it. False: there is no room, and its
- * place stays unknown. end: object has just been destroyed, or is about to be. Neither waits, allocates or sets errno, and signal handlers
- * may call both.
+ * place stays unknown. end: object has just been destroyed, or is about to be. Neither waits, allocates or sets errno,
+ * and signal handlers may call both.
  */
 bool rpi_init_site_put(const void *object, const void *site);
 void rpi_init_site_end(const void *object);
