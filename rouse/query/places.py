@@ -117,6 +117,15 @@ def longest_of(some: Iterable[Row]) -> Place | None:
     return Place(*key, wait_ns, counts[key])
 
 
+def is_nameless(database: Database, label: str) -> bool:
+    """Whether the function of a site is not known: its label has a module, and the offset in it."""
+    named = database.rows(
+        "SELECT DISTINCT l.label FROM labels l JOIN sites s ON s.process = l.process"
+        ' AND s.site = l.site AND s.frame = 0 WHERE s."function" IS NULL'
+    )
+    return label in {row["label"] for row in named}
+
+
 def longest_event(database: Database, duration_ns: float) -> Event | None:
     """Return the place where threads wait longest for a known call of other threads.
 
@@ -140,6 +149,8 @@ def longest_event(database: Database, duration_ns: float) -> Event | None:
         return None
     ((place, wait_ns),) = waited.most_common(1)
     waker = most_of([row for row in known if row["wait_label"] == place], "other_label")
+    if is_nameless(database, waker):
+        return Event(place, waker, wait_ns, counts[place])
     function = function_of(waker)
     back_ns = sum(
         row["wait_ns"]

@@ -20,6 +20,8 @@ LEAST, RATE = 50, 50  # sleeps, and their rate per s
 LEAST_PART = 0.1  # of the elapsed time
 OFTEN = 0.2  # waits for locks per sleep
 SEVERAL = 1.2  # threads that wait at one object on average
+EACH = 0.8  # wake-ups per sleep
+WAKERS_MOST = 100  # places
 MOSTLY = 0.5
 NEAR = 2  # calls between a function that waits and another one that sleeps for it
 EVENTS = ("condition", "semaphore", "futex")
@@ -51,8 +53,12 @@ def under_locks(program: Program) -> set[str]:
 
 
 def function_of(label: str) -> str:
-    """The function in the label of a site: `function file:line`, or `function+offset`."""
-    return label.rpartition(" ")[0] or label.rpartition("+")[0] or label
+    """The function in the label of a site: `function file:line`, or `function+offset`.
+
+    Without the caller that tells the site from others.
+    """
+    own = label.partition(" from ")[0]
+    return own.rpartition(" ")[0] or own.rpartition("+")[0] or own
 
 
 def without_sleeps(slept_ns: int, program: Program) -> float:
@@ -128,19 +134,35 @@ def by_time_out(database: Database, program: Program) -> list[Finding]:
     return found
 
 
-def producers(database: Database, program: Program) -> list[Row]:
-    """The places that wake threads which wait at one object for several at a time.
+def wakers(database: Database) -> list[Row]:
+    """The places that wake threads, the longest waits first.
 
-    These wait for something that is produced: a thread that sleeps in between is a clock, or slow.
-    A thread that polls answers others, each of which waits for an answer of its own.
+    objects: at how many objects these wait. waited_ns: at the one with the longest waits.
     """
     return database.rows(
-        "SELECT process, wake_site, SUM(wait_ns) AS wait_ns FROM ("
-        f"    SELECT process, object, wake_site, SUM(wait_ns) AS wait_ns FROM wakes"
+        'SELECT process, wake_site, COUNT(*) AS objects, MIN(object) AS object, SUM("count")'
+        ' AS "count", MAX(wait_ns) AS waited_ns FROM ('
+        "    SELECT process, object, wake_site, SUM(wait_ns) AS wait_ns,"
+        f'       SUM({measures.total(measures.VERDICTS)}) AS "count" FROM wakes'
         f"    WHERE kind IN ({texts(EVENTS)}) AND object <> 0 AND wake_site <> '{NOT_KNOWN}'"
         "    GROUP BY process, object, wake_site"
-        f") w WHERE wait_ns > {round(SEVERAL * program.wall_ns)} GROUP BY process, wake_site"
+        f") w GROUP BY process, wake_site ORDER BY waited_ns DESC LIMIT {WAKERS_MOST}"
     )
+
+
+def is_producer(slept: Row, made: Sequence[Row], program: Program) -> bool:
+    """Whether a thread that sleeps makes what others wait for. made: its places that wake them.
+
+    Several threads on average wait at one object: these wait for something that is produced, and
+    the thread is a clock, or slow. A thread that polls answers others, each of which waits for an
+    answer of its own. Or each sleep ends with a wake-up at the only object: nothing tells whether
+    that is an answer, and a loop that polls also sleeps without finding one.
+    """
+    if any(row["waited_ns"] > SEVERAL * program.wall_ns for row in made):
+        return True
+    objects = {row["object"] if row["objects"] == 1 else None for row in made}
+    is_one = len(objects) == 1 and None not in objects
+    return is_one and sum(row["count"] for row in made) >= EACH * slept["sleeps"]
 
 
 def produces(
@@ -160,14 +182,14 @@ def between(database: Database, slept: list[Row], program: Program) -> set[str]:
     It waits for events or locks for longer: it does not look for one there. The sleep is what it
     does with something that it waited for, such as a semaphore's unit, which is often free. Or it
     waits for a lock often: a thread that looks whether something has happened seldom meets another
-    one. Or it produces something that several threads wait for.
+    one. Or it produces something that others wait for.
     """
     waits = [
         row
         for row in database.rows(measures.waits_and_wakes())
         if row["kind"] in EVENTS or row["kind"] in LOCK_KINDS
     ]
-    made = producers(database, program) if slept else []
+    made = wakers(database) if slept else []
     locking = {row["function"] for row in database.rows(LOCKING)} if made else set()
     sites = {row["wait_site"] for row in waits} | {row["site"] for row in slept}
     sites |= {row["wake_site"] for row in made}
@@ -183,12 +205,14 @@ def between(database: Database, slept: list[Row], program: Program) -> set[str]:
         ]
         waited = sum(other["wait_ns"] for other in near)
         contested = sum(other["count"] for other in near if other["kind"] in LOCK_KINDS)
-        is_producer = any(
-            other["process"] == row["process"]
-            and produces(own, known.get((row["process"], other["wake_site"]), []), locking)
+        own_made = [
+            other
             for other in made
-        )
-        if waited > row["repeated_ns"] or contested > OFTEN * row["sleeps"] or is_producer:
+            if other["process"] == row["process"]
+            and produces(own, known.get((row["process"], other["wake_site"]), []), locking)
+        ]
+        is_event = waited > row["repeated_ns"] or contested > OFTEN * row["sleeps"]
+        if is_event or is_producer(row, own_made, program):
             found.add(row["site_label"])
     return found
 

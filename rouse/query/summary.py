@@ -14,6 +14,7 @@ from rouse.tables.views import CLIENTS
 from rouse.text import counted, duration, share
 
 CPU = "cpu-bound"
+WAKES_AT_ONCE = "a condition variable or a semaphore would wake the thread at once"
 BUSY = 0.85  # of the processors, or of the threads' time
 EVENT_LEAST = 0.01  # of the time, which the waits for a thread are mentioned from
 WORK_LEAST = 0.1  # of the waits for a thread, which it waits at work
@@ -95,7 +96,7 @@ def text_of(
         return (
             f"No lock is contended, but threads wait for each other: {event.wait_label} waits"
             f" {duration(event.wait_ns)} in all, {of_time} % of the time, until {event.wake_label}"
-            f"{does(event)}{in_language(sampled)}"
+            f"{does(event)}{in_language(sampled, sleeps_between(database, program))}"
         )
     if waits[longest] < time[CLIENTS]:
         return f"Nothing is contended: threads wait mostly for {CLIENTS}"
@@ -110,10 +111,7 @@ def text_of(
             f" {counted(place.count, 'time')}, {duration(each)} each"
         )
         if place.kind == "sleep" and place.count >= polling.RATE * program.wall_ns / 1e9:
-            text += (
-                ". If that loop looks for an event, a condition variable or a semaphore would wake"
-                " the thread at once"
-            )
+            text += f". If that loop looks for an event, {WAKES_AT_ONCE}"
     return text + meanwhile(program, sampled) + in_language(sampled)
 
 
@@ -144,8 +142,25 @@ def drift(event: places.Event, work: places.Place) -> str:
     )
 
 
-def in_language(sampled: Running | None) -> str:
-    """Say in which functions the threads of a Python or Java program are. Empty: it is neither."""
+def sleeps_between(database: Database, program: Program) -> str:
+    """Say that threads sleep often and briefly, if they do for much of the time."""
+    place = places.longest(database, "timers", ("sleep",), program.wall_ns)
+    if place is None or place.wait_ns < polling.LEAST_PART * program.wall_ns:
+        return ""
+    if place.count < polling.RATE * program.wall_ns / 1e9:
+        return ""
+    each = place.wait_ns / place.count
+    return (
+        f". They also sleep {counted(place.count, 'time')}, {duration(each)} each: if one of them"
+        f" looks for an event in a loop, {WAKES_AT_ONCE}"
+    )
+
+
+def in_language(sampled: Running | None, further: str = "") -> str:
+    """Say in which functions the threads of a Python or Java program are. Empty: it is neither.
+
+    further: what to add if it is one, as the functions of waits and wake-ups are not known there.
+    """
     if sampled is None:
         return ""
     python, java = Counter[str](), Counter[str]()
@@ -153,7 +168,8 @@ def in_language(sampled: Running | None) -> str:
         python[stack.place[1]] += stack.samples
     for each in sampled.java_places:
         java[each.place] += each.count
-    return most_in("Python", python) + most_in("Java", java)
+    text = most_in("Python", python) + most_in("Java", java)
+    return text + further if text else ""
 
 
 def most_in(language: str, found: Counter[str]) -> str:

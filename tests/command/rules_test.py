@@ -943,19 +943,22 @@ class Polling(unittest.TestCase):
         )
         sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
         look = {"kind": "mutex", "lock": 3, "site": "0xa070", "acquired": 9, "holds": 9}
-        for waited_ms, locks, is_polling in (
-            (3000, (), False),
-            (900, (), True),  # one thread waits, for its answer
-            (3000, (look,), True),  # it looks whether something has happened
+        for waited_ms, woken, objects, locks, is_polling in (
+            (3000, 300, 1, (), False),
+            (900, 900, 1, (), False),  # one thread waits for what it makes after each sleep
+            (900, 300, 1, (), True),  # it often finds nothing
+            (450, 450, 2, (), True),  # each waits for an answer of its own
+            (3000, 900, 1, (look,), True),  # it looks whether something has happened
         ):
-            wait = {"kind": "condition", "wait_site": "0xa060", "wake_site": "0xa050", "object": 7}
+            wait: dict[str, Any] = {"kind": "condition", "wait_site": "0xa060"}
+            wait |= {"wake_site": "0xa050", "useful": woken, "wait_ns": waited_ms * MS}
             wakes = [
                 {"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S},
-                {**wait, "useful": 900, "wait_ns": waited_ms * MS},
+                *({**wait, "object": number} for number in range(1, objects + 1)),
             ]
             every = found(sites=sites, workers=sleeps, wakes=wakes, locks=locks)
             kinds = [each.kind for each in every]
-            self.assertEqual(polling.POLLING in kinds, is_polling, (waited_ms, locks))
+            self.assertEqual(polling.POLLING in kinds, is_polling, (waited_ms, woken, locks))
 
     def test_sleeps_between_acquisitions_of_a_busy_lock_do_not_poll(self) -> None:
         sites = (*site(0xA010, "client+0x1"), *site(0xA040, "put+0x1", "client+0x5"))

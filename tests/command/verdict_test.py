@@ -14,12 +14,13 @@ from typing import Any
 
 from common import here
 
-from known_tables import PROCESSES, orders, site
+from known_tables import HOST, PROCESSES, orders, site
 from synthetic import Builder
 
 from rouse.query import demand, gain, hot_locks, verdict
 from rouse.query.herds import HERD
 from rouse.query.program import STATES, Program
+from rouse.query.ran import PythonStack, Running
 from rouse.store import layout
 from rouse.tables import engine
 
@@ -78,10 +79,10 @@ class Gain(unittest.TestCase):
             self.assertLessEqual(expected, most)
 
 
-def made(**changed: Any) -> verdict.Verdict:
+def made(sampled: Running | None = None, **changed: Any) -> verdict.Verdict:
     database = engine.open_tables(orders(**changed))
     try:
-        return verdict.make(database)
+        return verdict.make(database, sampled=sampled)
     finally:
         database.close()
 
@@ -186,13 +187,20 @@ class Rules(unittest.TestCase):
         self.assertEqual(found.findings, [])
         self.assertTrue(found.summary)
 
-    def summary(self, wakes: list[Any], sites: list[Any] | None = None, **states: int) -> str:
+    def summary(
+        self,
+        wakes: list[Any],
+        sites: list[Any] | None = None,
+        sampled: Running | None = None,
+        **states: int,
+    ) -> str:
         """The summary of a thread that was in these states, in ms, for 1 s."""
         thread = {"thread_id": 1, "name": "one", "wall_ns": S, "waits": 1, "usr": 10 * MS}
         thread |= {name: ms * MS for name, ms in states.items()}
         process = {**PROCESSES[0], "cpu_ns": thread["usr"]}
-        more = {"groups": [], "workers": [], "processes": [process], "sites": sites or []}
-        return made(locks=[], wakes=wakes, threads=[thread], **more).summary
+        more: dict[str, Any] = {"groups": [], "workers": [], "sites": sites or []}
+        more["processes"] = [process]
+        return made(sampled, locks=[], wakes=wakes, threads=[thread], **more).summary
 
     def test_a_thread_without_work_is_not_the_longest_wait(self) -> None:
         idle = {"kind": "condition", "wait_site": "0x10", "wake_site": "0x20", "useful": 3}
@@ -252,6 +260,30 @@ class Rules(unittest.TestCase):
         said = self.summary([wait, back | {"wait_ns": 90 * MS}], sites, cond=890)
         self.assertIn("until advance_world+0x9, which waits 90.0 ms for it in turn", said)
 
+    def test_a_module_without_symbols_is_no_function_that_others_wait_for(self) -> None:
+        wait = {"kind": "condition", "wait_site": "0x10", "wake_site": "0x20", "useful": 3000}
+        wait |= {"wait_ns": 800 * MS}
+        sleep = {"kind": "sleep", "wait_site": "0x30", "timeout": 90, "wait_ns": 100 * MS}
+        sites = [
+            *site(0x10, "player+0x1"),
+            *site(0x20, "orders+0x9", function=None),
+            *site(0x30, "orders+0x17", function=None),
+        ]
+        said = self.summary([wait, sleep], sites, cond=800, sleep=100)
+        self.assertTrue(said.endswith("until orders+0x9"), said)
+
+    def test_short_sleeps_between_waits_for_each_other_are_mentioned_in_python(self) -> None:
+        wait = {"kind": "semaphore", "wait_site": "0x10", "wake_site": "0x20", "useful": 3000}
+        wait |= {"wait_ns": 700 * MS}
+        sleep = {"kind": "sleep", "wait_site": "0x30", "timeout": 90, "wait_ns": 200 * MS}
+        sampled = Running(MS, python_all=[PythonStack(HOST, 90, ("serve (/p.py:10)",))])
+        said = self.summary([wait, sleep], None, sampled, sem=700, sleep=200)
+        self.assertIn("In Python, threads are at serve p.py:10 (100 %)", said)
+        self.assertIn("They also sleep 90 times, 2.22 ms each: if one of them looks for", said)
+        seldom = self.summary([wait, sleep | {"timeout": 9}], None, sampled, sem=700, sleep=200)
+        self.assertNotIn("They also sleep", seldom)
+        self.assertNotIn("They also sleep", self.summary([wait, sleep], sem=700, sleep=200))
+
     def test_threads_that_compute_meanwhile_are_named(self) -> None:
         read = {"kind": "read", "wait_site": "0x30", "useful": 900, "wait_ns": 1000 * MS}
         said = self.summary([read], io=1000, usr=1000)
@@ -267,7 +299,7 @@ class Rules(unittest.TestCase):
         group |= {"usr": 350 * MS, "cpu_ns": 250 * MS, "lat": 200 * MS, "run_queue_ns": 100 * MS}
         group |= {"mutex": 450 * MS, "useless": 0, "queueless": 0} | changed
         process = {**PROCESSES[0], "cpu_ns": 250 * MS}
-        more = {"groups": [group], "workers": [], "processes": [process]}
+        more: dict[str, Any] = {"groups": [group], "workers": [], "processes": [process]}
         return made(locks=[], wakes=[], threads=[], **more)
 
     def test_the_way_to_a_processor_is_run_queue_and_delivery(self) -> None:
