@@ -6,6 +6,7 @@
  * for signals, and joins the first.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <netdb.h>
@@ -340,15 +341,26 @@ static const char *metrics_port(unsigned instance)
     return text;
 }
 
+/* Descriptors of a connection: a second one for the file that it sends. */
+static rlim_t each_connection(void)
+{
+    return settings.respond ? 1 : 2;
+}
+
+/* Descriptors of other things than connections. */
+static rlim_t reserved_descriptors(void)
+{
+    return 16 + 4 * (rlim_t)rouse_worker_count() +
+           (settings.metrics_port ? METRICS_CONNECTIONS + 1 : 0);
+}
+
 /*
- * Each connection needs a descriptor, and a second one for the file that it sends. Allow no more connections than
- * can be served. Returns whether the limit also has room for those that may wait in the queue.
+ * Allow no more connections than can be served. Returns whether the limit also has room for those that may wait in
+ * the queue.
  */
 static bool limit_connections(void)
 {
-    rlim_t each = settings.respond ? 1 : 2;
-    rlim_t metrics_fds = settings.metrics_port ? METRICS_CONNECTIONS + 1 : 0;
-    rlim_t reserved = 16 + 4 * (rlim_t)rouse_worker_count() + metrics_fds;
+    rlim_t each = each_connection(), reserved = reserved_descriptors();
     rlim_t wanted = settings.max_connections * each + reserved, all = wanted + BACKLOG;
     struct rlimit limit;
 
@@ -362,6 +374,24 @@ static bool limit_connections(void)
         settings.max_connections =
             limit.rlim_cur > reserved + each ? (unsigned)((limit.rlim_cur - reserved) / each) : 1;
     return limit.rlim_cur >= all;
+}
+
+/*
+ * Let the kernel's table of descriptors grow now, while there is one kernel thread. With several, each doubling would
+ * stop the thread that accepts for 10 to 30 ms, until no processor reads the old table. Without memory it grows later.
+ */
+static void grow_descriptor_table(int open_fd)
+{
+    rlim_t wanted = reserved_descriptors() + settings.max_connections * each_connection();
+    struct rlimit limit;
+    int highest;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    highest = fcntl(open_fd, F_DUPFD_CLOEXEC,
+                    (int)(limit.rlim_cur < wanted ? limit.rlim_cur : wanted) - 1);
+    if (highest >= 0)
+        close(highest);
 }
 
 /* "HOST:PORT" of a listening socket, as in a URL. */
@@ -540,6 +570,7 @@ int main(int argc, char **argv)
         instance = become_instance(fds, &signals);
     listen_fd = fds[instance];
     has_spare = limit_connections();
+    grow_descriptor_table(listen_fd);
     pages.answer = settings.respond ? response_constant : response_target;
     pages.max_connections = settings.max_connections;
     set_limits();

@@ -226,6 +226,13 @@ class UserThreads(unittest.TestCase):
                 p99 = sorted(times)[len(times) * 99 // 100]
                 print(f"{self.kind}, {name}: p99 {1e3 * p99:.1f} ms", flush=True)
 
+    def test_table_of_descriptors_has_room_for_all_connections_from_the_start(self) -> None:
+        with self.serve("--max-connections", "900") as server:
+            status = Path(f"/proc/{server.process.pid}/status").read_text()
+            found = re.search(r"FDSize:\s*(\d+)", status)
+            assert found
+            self.assertGreater(int(found[1]), 2 * 900)
+
     def test_few_descriptors_from_the_start(self) -> None:
         def few() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
