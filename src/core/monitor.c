@@ -11,12 +11,15 @@
  *
  * A worker is stuck if it has begun no turn since an earlier look and, since then, has either used
  * COMPUTES_NS of CPU time, or is asleep in the kernel and has hardly run. A runnable worker is not stuck: a
- * preempted one uses no CPU time but is not asleep, and one more worker would only take CPU time from it.
+ * preempted one uses no CPU time but is not asleep, and one more worker would only take CPU time from it. Neither is a
+ * worker that is in its ring: it serves all of its threads there.
  *
  * A spare is a normal worker. It stays while as many workers are stuck as there are spares, and LINGER_NS
- * longer, because a thread that has blocked once usually blocks again. There are at most `bound` spares, and at most
- * `computing_most` in place of the workers of a cluster that compute: more would only take processor time from each
- * other. By default the first limit is as many workers as a process may have, and the second is as many as it asked for.
+ * longer, because a thread that has blocked once usually blocks again. But where no worker of the cluster is idle, a
+ * spare takes processor time from the worker that it replaced, which is back: there it stays only BUSY_LINGER_NS
+ * longer. There are at most `bound` spares, and at most `computing_most` in place of the workers of a cluster that
+ * compute: more would only take processor time from each other. By default the first limit is as many workers as a
+ * process may have, and the second is as many as it asked for.
  *
  * Sleep: the monitor sleeps without a limit while every cluster has an idle worker and there are no spares,
  * once nothing has moved from one look to the next.
@@ -40,6 +43,7 @@
 #define PERIOD_LONG_NS 100000000u
 #define COMPUTES_NS 5000000u
 #define LINGER_NS 1000000000u
+#define BUSY_LINGER_NS 50000000u
 #define REMOVED_PART 8u /* of the spares that are not needed, removed at a time */
 #define STACK_BYTES ((size_t)64 * 1024)
 #define RECORDS 32u
@@ -232,6 +236,9 @@ static bool look_at(struct rsi_worker *w, uint64_t now_ns)
         record_go_on(watched, true, now_ns);
         return true;
     }
+    const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
+    if (poller && poller->is_inside && poller->is_inside(w->index))
+        return false;
     uint64_t ran_ns = cpu_ns_of(tid) - watched->cpu_ns;
     bool computes = ran_ns >= COMPUTES_NS;
     if (!computes && (ran_ns >= (now_ns - watched->since_ns) / 2 || !is_asleep(tid)))
@@ -275,11 +282,17 @@ static void spare_add(struct rouse_cluster *cluster, uint32_t has, uint32_t most
         rsi_store_relaxed(&monitor.spares_most, monitor.spares);
 }
 
-static void spares_remove(struct rouse_cluster *cluster, uint32_t count)
+static bool is_stuck(const struct rsi_worker *w)
+{
+    return monitor.watched[w->index].stuck != 0;
+}
+
+/* Those that are idle or, in a busy cluster, that are not stuck. */
+static void spares_remove(struct rouse_cluster *cluster, uint32_t count, bool in_busy)
 {
     for (uint32_t i = 0; count != 0 && i < rsi_load_relaxed(&cluster->slot_count); i++) {
         struct rsi_worker *w = rsi_load_acquire(&cluster->workers[i]); /* pairs with list */
-        if (w && is_spare(w) && rsi_load_relaxed(&w->is_idle) &&
+        if (w && is_spare(w) && (in_busy ? !is_stuck(w) : rsi_load_relaxed(&w->is_idle)) &&
             rsi_spares_remove(cluster, w->index) >= 0)
             count--;
     }
@@ -298,11 +311,6 @@ static bool any_is_busy(void)
         if (is_busy(rsi_load_acquire(&rsi_rt.clusters[i])))
             return true;
     return false;
-}
-
-static bool is_stuck(const struct rsi_worker *w)
-{
-    return monitor.watched[w->index].stuck != 0;
 }
 
 /*
@@ -349,14 +357,15 @@ static void check_cluster(struct rouse_cluster *cluster, bool polls, uint64_t no
         spares += is_spare(w);
         waits = waits || has_waiting(w, now_ns);
     }
-    if (stuck != 0 && is_busy(cluster))
+    const bool in_busy = is_busy(cluster);
+    if (stuck != 0 && in_busy)
         relieve(cluster);
     if (spares <= stuck)
         *needless = 0;
     else if (*needless == 0)
         *needless = now_ns;
-    else if (now_ns - *needless >= LINGER_NS)
-        spares_remove(cluster, 1 + (spares - stuck) / REMOVED_PART);
+    else if (now_ns - *needless >= (in_busy ? BUSY_LINGER_NS : LINGER_NS))
+        spares_remove(cluster, 1 + (spares - stuck) / REMOVED_PART, in_busy);
     /* A searcher was woken and is on its way. */
     if (stuck > spares && waits && is_busy(cluster) && rsi_load_relaxed(&cluster->searching) == 0)
         spare_add(cluster, spares, most_spares(stuck, computing));

@@ -25,7 +25,7 @@ struct rsi_poller {
     /* In a child after fork, single-threaded: drop the parent's state and start anew. */
     void (*child)(void);
 
-    /* The next five are for a poller with one ring per worker. Otherwise all are NULL. */
+    /* The next six are for a poller with one ring per worker. Otherwise all are NULL. */
     /* Make the ring of the worker with this index. Spare workers have none (io/uring/ring.h). */
     void (*own)(unsigned worker_index);
     /*
@@ -39,6 +39,11 @@ struct rsi_poller {
      * no ring and sleeps as if this call did not exist.
      */
     bool (*sleep)(uint32_t *wake_word, uint64_t deadline_ns, bool watches);
+    /*
+     * Whether the worker is in its ring, and no thread keeps it. With thousands of descriptors one round takes
+     * milliseconds. Any thread may ask.
+     */
+    bool (*is_inside)(unsigned worker_index);
     /* Whether rescue would find something. Any thread may ask. */
     bool (*needs_rescue)(unsigned worker_index);
     /*

@@ -298,6 +298,13 @@ static void take_back(struct rsi_ring *ring, struct rsi_fd_batch *batch)
     }
 }
 
+bool rsi_ring_is_inside(unsigned worker_index)
+{
+    const struct rsi_ring *ring =
+        rsi_load_acquire(&rsi_rings[worker_index]); /* pairs with enable_own */
+    return ring != NULL && rsi_load_relaxed(&ring->owner_in) != 0;
+}
+
 bool rsi_ring_needs_rescue(unsigned worker_index)
 {
     const struct rsi_ring *ring =

@@ -185,6 +185,9 @@ RSI_INLINE void rsi_ring_leave(struct rsi_ring *ring)
     rsi_biased_leave(&ring->owner_in);
 }
 
+/* Whether the worker is inside its ring. A peek. */
+bool rsi_ring_is_inside(unsigned worker_index);
+
 /* Whether another worker has completions to reap or entries to submit, and is not inside its ring. A peek. */
 bool rsi_ring_needs_rescue(unsigned worker_index);
 

@@ -76,6 +76,7 @@ static const struct rsi_poller poller = {
     .own = rsi_ring_make,
     .round = rsi_ring_round,
     .sleep = rsi_ring_sleep,
+    .is_inside = rsi_ring_is_inside,
     .needs_rescue = rsi_ring_needs_rescue,
     .rescue = rsi_ring_rescue,
 };

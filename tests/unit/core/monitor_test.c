@@ -166,6 +166,33 @@ static void others_run_though_every_worker_computes(void **state)
     stuck_and_others(compute, true);
 }
 
+static void *yield_until_go(void *unused)
+{
+    while (!rsi_load_acquire(&go))
+        rouse_thread_yield();
+    return unused;
+}
+
+/* It would use the processor of the worker that it replaced, which is back. */
+static void a_spare_leaves_though_threads_keep_it_busy(void **state)
+{
+    (void)state;
+    struct rouse_thread *stuck[WORKERS], *busy[8];
+    all_are_stuck(sit_in_read, stuck);
+    for (size_t i = 0; i < LENGTH(busy); i++)
+        busy[i] = start(ROUSE_KIND_USER, yield_until_go, NULL);
+    UNTIL(figures().spares != 0);
+    CHECK(write(pipes[1], "12", WORKERS) == WORKERS);
+    for (int i = 0; i < WORKERS; i++)
+        join(stuck[i]);
+    UNTIL(figures().spares == 0);
+    rsi_store_release(&go, 1u);
+    for (size_t i = 0; i < LENGTH(busy); i++)
+        join(busy[i]);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 /*
  * The monitor reads /proc without using a descriptor number of the program: the only one that is
  * allowed, 0, is in use.
@@ -266,7 +293,7 @@ static void *sit_then_yield(void *unused)
         if (rouse_worker_index() == 0)
             rouse_thread_yield();
         else
-            CHECK_EQUAL(rouse_sleep(MS), 0); /* on the spare, which would never be idle */
+            CHECK_EQUAL(rouse_sleep(MS), 0); /* on the spare, which shall be idle */
     return unused;
 }
 
@@ -579,6 +606,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_run_though_every_worker_sits_in_a_system_call),
         cmocka_unit_test(others_run_though_every_worker_computes),
+        cmocka_unit_test(a_spare_leaves_though_threads_keep_it_busy),
         cmocka_unit_test(others_run_though_no_descriptor_number_is_free),
         cmocka_unit_test(deadlines_are_met_though_every_worker_is_stuck),
         cmocka_unit_test(a_worker_that_wakes_by_itself_wakes_the_monitor),
