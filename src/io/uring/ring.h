@@ -46,7 +46,7 @@ enum rsi_ring_tag {
 
 /* Buffers that the kernel receives into (multishot.c). */
 #define RSI_RING_BUFFER_BYTES 2048u
-#define RSI_RING_BUFFERS 4096u /* at most; a power of two */
+#define RSI_RING_BUFFERS 16384u /* at most; a power of two */
 #define RSI_RING_BUFFERS_FIRST 64u
 
 /* A buffer that holds data, or is being returned to the kernel. */
