@@ -61,7 +61,7 @@ class Scale:
     connections: tuple[int, ...]  # numbers of connections in the sweep
 
 
-FULL = Scale(9, 1.5, (0.5, 1.5), 1.0, (1, 10, 100, 1_000, 4_000))
+FULL = Scale(9, 1.5, (0.5, 1.5), 1.0, (1, 10, 100, 1_000, 4_000, 8_000))
 QUICK = Scale(2, 0.2, (0.1, 0.3), 0.1, (1, 100))
 
 
@@ -256,17 +256,17 @@ def tables(
 
 
 # The sweep: from one connection to thousands.
-SWEPT = ("user", "user-uring", "epoll", "uring", "nginx")
+SWEPT = ("user", "user-uring", "unrecorded", "epoll", "uring", "nginx")
 SATURATED = 0.97  # the share of its processor above which the client is the bottleneck
 SWEEP_FIGURES = (("CPU", *CPU), ("p99", "latency_p99_us", ""))
 SWEEP_RATIOS = {"uring": "raw io_uring", "nginx": "nginx"}
 ABOUT_SWEEP = (
-    "`rouse-serve` with one worker on both backends, next to the raw loops and nginx, "
-    "as in the tables above. Each round starts a new server and runs all numbers of connections "
-    "one after the other. Medians of the rounds; ratios are paired, with 95 % confidence "
-    "intervals. Latency is from the sending of a request to its whole answer, as the client "
-    "sees it: a client whose own processor is saturated adds its own queue, for all servers "
-    "alike, and then limits requests/s; CPU per request is unaffected."
+    "`rouse-serve` with one worker on both backends, and without recording, next to the raw loops "
+    "and nginx, as in the tables above. Each round starts a new server and runs all numbers of "
+    "connections one after the other. Medians of the rounds; ratios are paired, with 95 % "
+    "confidence intervals. Latency is from the sending of a request to its whole answer, as the "
+    "client sees it: a client whose own processor is saturated adds its own queue, for all "
+    "servers alike, and then limits requests/s; CPU per request is unaffected."
 )
 
 
