@@ -12,7 +12,7 @@
  * A worker is stuck if it has begun no turn since an earlier look and, since then, has either used
  * COMPUTES_NS of CPU time, or is asleep in the kernel and has hardly run. A runnable worker is not stuck: a
  * preempted one uses no CPU time but is not asleep, and one more worker would only take CPU time from it. Neither is a
- * worker that is in its ring: it serves all of its threads there.
+ * worker that computes in its ring: it serves all of its threads there.
  *
  * A spare is a normal worker. It stays while as many workers are stuck as there are spares, and LINGER_NS
  * longer, because a thread that has blocked once usually blocks again. But where no worker of the cluster is idle, a
@@ -237,10 +237,9 @@ static bool look_at(struct rsi_worker *w, uint64_t now_ns)
         return true;
     }
     const struct rsi_poller *poller = rsi_load_acquire(&rsi_rt.poller);
-    if (poller && poller->is_inside && poller->is_inside(w->index))
-        return false;
+    bool is_inside = poller && poller->is_inside && poller->is_inside(w->index);
     uint64_t ran_ns = cpu_ns_of(tid) - watched->cpu_ns;
-    bool computes = ran_ns >= COMPUTES_NS;
+    bool computes = ran_ns >= COMPUTES_NS && !is_inside;
     if (!computes && (ran_ns >= (now_ns - watched->since_ns) / 2 || !is_asleep(tid)))
         return false;
     record_begin(w, watched, computes, now_ns);
