@@ -64,18 +64,22 @@ def without_room(pool: JavaPool, program: Program) -> Finding | None:
 
 
 def too_small(pool: JavaPool, program: Program) -> Finding | None:
-    """The bound: all requests are served at once, as far as there are processors."""
+    """The bound: all requests are served at once, as far as there are processors.
+
+    How many results each thread waits for is not known.
+    """
     if not pool.waiting:
         return None
     waiting, busy, queued = (count / pool.dumps for count in (pool.waiting, pool.busy, pool.queued))
-    most = min(HANDOVER * waiting / busy, by_processors(program))
-    if pool.dumps < DUMPS_LEAST or queued < QUEUED_LEAST or most < LEAST_GAIN:
+    most, single = by_processors(program), HANDOVER * waiting / busy
+    if pool.dumps < DUMPS_LEAST or queued < QUEUED_LEAST or min(most, single) < LEAST_GAIN:
         return None
     queued_ns = round(queued * program.wall_ns)
     name = "an executor of Java"
     text = (
         f"{name} is too small: {waiting:.1f} threads wait for results on average, at {pool.waiter},"
         f" and {busy:.1f} threads of it work, mostly at {pool.worker}. A larger pool gains at most"
-        f" {most:.2f}x the throughput [{SMALL_POOL}]"
+        f" {min(most, single):.2f}x the throughput if each waits for one result, else at most"
+        f" {most:.2f}x [{SMALL_POOL}]"
     )
     return Finding(*(SMALL_POOL, name, pool.waiter, pool.worker, queued_ns, most, None, text))

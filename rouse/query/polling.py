@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -27,13 +29,8 @@ NEAR = 2  # calls between a function that waits and another one that sleeps for 
 EVENTS = ("condition", "semaphore", "futex")
 DESCRIPTORS = ("poll", "set", "epoll")
 ANSWERS = ("read", "message")  # waits that no thread is known to end
-
-
-LOCKING = """
-SELECT DISTINCT s."function" AS "function" FROM locks l
-JOIN sites s ON s.process = l.process AND s.site = l.site AND s.frame = 0
-WHERE s."function" IS NOT NULL
-"""
+# Functions that only sleep, on behalf of their callers.
+SLEEPER = re.compile(r"(?:^|_|::)[mun]?(?:sleep|nap|delay|pause)", re.IGNORECASE)
 
 
 def under_locks(program: Program) -> set[str]:
@@ -137,11 +134,10 @@ def by_time_out(database: Database, program: Program) -> list[Finding]:
 def wakers(database: Database) -> list[Row]:
     """The places that wake threads, the longest waits first.
 
-    objects: at how many objects these wait. waited_ns: at the one with the longest waits.
+    waited_ns: at the object with the longest waits.
     """
     return database.rows(
-        'SELECT process, wake_site, COUNT(*) AS objects, MIN(object) AS object, SUM("count")'
-        ' AS "count", MAX(wait_ns) AS waited_ns FROM ('
+        'SELECT process, wake_site, SUM("count") AS "count", MAX(wait_ns) AS waited_ns FROM ('
         "    SELECT process, object, wake_site, SUM(wait_ns) AS wait_ns,"
         f'       SUM({measures.total(measures.VERDICTS)}) AS "count" FROM wakes'
         f"    WHERE kind IN ({texts(EVENTS)}) AND object <> 0 AND wake_site <> '{NOT_KNOWN}'"
@@ -150,19 +146,58 @@ def wakers(database: Database) -> list[Row]:
     )
 
 
+def acquisitions(database: Database) -> list[list[frames.Function]]:
+    """The functions of each acquisition of a lock."""
+    sites = {row["site"] for row in database.rows("SELECT DISTINCT site FROM locks")}
+    return [own for own in frames.functions(database, sites).values() if own]
+
+
+def callers(known: frames.Known, locking: Collection[str]) -> frames.Known:
+    """The functions of sleeps, without those at the innermost end that only sleep for others.
+
+    Their names say so, or they are called by several functions, and acquire no lock.
+    """
+    by_name: dict[tuple[str, str], set[str]] = {}
+    for (process, _), own in known.items():
+        for function, caller in itertools.pairwise(own):
+            by_name.setdefault((process, function.name), set()).add(caller.name)
+
+    def is_helper(process: str, name: str) -> bool:
+        several = len(by_name[process, name]) > 1 and name not in locking
+        return several or bool(SLEEPER.search(name))
+
+    found = {}
+    for (process, site), own in known.items():
+        at = 0
+        while at + 1 < len(own) and is_helper(process, own[at].name):
+            at += 1
+        found[process, site] = own[at:]
+    return found
+
+
+def looks(slept: Sequence[frames.Function], acquired: Sequence[Sequence[frames.Function]]) -> bool:
+    """Whether the function that sleeps, or one that it calls, acquires a lock.
+
+    So does a loop that looks whether something has happened.
+    """
+    return any(calls(slept, own) for own in acquired)
+
+
+def calls(slept: Sequence[frames.Function], other: Sequence[frames.Function]) -> bool:
+    """Whether the function that sleeps does the other thing, or a function that it calls."""
+    return bool(slept) and slept[0].name in (function.name for function in other[: NEAR + 1])
+
+
 def is_producer(slept: Row, made: Sequence[Row], program: Program) -> bool:
     """Whether a thread that sleeps makes what others wait for. made: its places that wake them.
 
     Several threads on average wait at one object: these wait for something that is produced, and
-    the thread is a clock, or slow. A thread that polls answers others, each of which waits for an
-    answer of its own. Or each sleep ends with a wake-up at the only object: nothing tells whether
-    that is an answer, and a loop that polls also sleeps without finding one.
+    the thread is a clock, or slow. Or each sleep ends with a wake-up: nothing tells whether that is
+    an answer, but a loop that polls also sleeps without finding a request.
     """
     if any(row["waited_ns"] > SEVERAL * program.wall_ns for row in made):
         return True
-    objects = {row["object"] if row["objects"] == 1 else None for row in made}
-    is_one = len(objects) == 1 and None not in objects
-    return is_one and sum(row["count"] for row in made) >= EACH * slept["sleeps"]
+    return bool(made) and sum(row["count"] for row in made) >= EACH * slept["sleeps"]
 
 
 def produces(
@@ -176,10 +211,18 @@ def produces(
     return both is not None and (both is slept[0] or slept[0].name not in locking)
 
 
-def between(database: Database, slept: list[Row], program: Program) -> set[str]:
+def between(
+    database: Database,
+    slept: list[Row],
+    program: Program,
+    sleeping: frames.Known,
+    acquired: Sequence[Sequence[frames.Function]],
+) -> set[str]:
     """Return the labels of sleeps that are work, by the other waits of their function, or caller.
 
-    It waits for events or locks for longer: it does not look for one there. The sleep is what it
+    Nothing tells that it looks for an event: it neither acquires a lock, nor wakes others. Or
+
+    it waits for events or locks for longer: it does not look for one there. The sleep is what it
     does with something that it waited for, such as a semaphore's unit, which is often free. Or it
     waits for a lock often: a thread that looks whether something has happened seldom meets another
     one. Or it produces something that others wait for.
@@ -187,16 +230,15 @@ def between(database: Database, slept: list[Row], program: Program) -> set[str]:
     waits = [
         row
         for row in database.rows(measures.waits_and_wakes())
-        if row["kind"] in EVENTS or row["kind"] in LOCK_KINDS
+        if row["kind"] in EVENTS or row["kind"] in LOCK_KINDS or row["kind"] == "barrier"
     ]
     made = wakers(database) if slept else []
-    locking = {row["function"] for row in database.rows(LOCKING)} if made else set()
-    sites = {row["wait_site"] for row in waits} | {row["site"] for row in slept}
-    sites |= {row["wake_site"] for row in made}
+    locking = {own[0].name for own in acquired}
+    sites = {row["wait_site"] for row in waits} | {row["wake_site"] for row in made}
     known = frames.functions(database, sites) if waits and slept else {}
     found = set()
     for row in slept:
-        own = known.get((row["process"], row["site"]), [])
+        own = sleeping.get((row["process"], row["site"]), [])
         near = [
             other
             for other in waits
@@ -212,8 +254,14 @@ def between(database: Database, slept: list[Row], program: Program) -> set[str]:
             and produces(own, known.get((row["process"], other["wake_site"]), []), locking)
         ]
         is_event = waited > row["repeated_ns"] or contested > OFTEN * row["sleeps"]
-        if is_event or is_producer(row, own_made, program):
-            found.add(row["site_label"])
+        answers = any(
+            other["process"] == row["process"]
+            and calls(own, known.get((row["process"], other["wake_site"]), []))
+            for other in made
+        )
+        is_seen = answers or looks(own, acquired)
+        if not is_seen or is_event or is_producer(row, own_made, program):
+            found.add(row["label"])
     return found
 
 
@@ -225,18 +273,30 @@ def find(database: Database, program: Program, served: Collection[str] = ()) -> 
     """
     found = []
     under = under_locks(program)
-    work = between(database, program.polls, program) | set(served)
+    polls = program.polls
+    known = frames.functions(database, {row["site"] for row in polls}) if polls else {}
+    acquired = acquisitions(database) if polls else []
+    sleeping = callers(known, {own[0].name for own in acquired})
+    slept = []
+    for row in polls:
+        key, label = (row["process"], row["site"]), row["site_label"]
+        own = sleeping.get(key, [])
+        if own != known.get(key, []) and " from " not in label:
+            label = f"{label} from {own[0].name}"
+        slept.append({**row, "label": label})
+    work = between(database, slept, program, sleeping, acquired)
     sites: dict[str, Row] = {}
-    for row in program.polls:
-        known = sites.setdefault(row["site_label"], {**row, **dict.fromkeys(SUMS, 0)})
+    for row in slept:
+        total = sites.setdefault(row["label"], {**row, **dict.fromkeys(SUMS, 0)})
         for name in SUMS:
-            known[name] += row[name]
+            total[name] += row[name]
     for row in sites.values():
         count = row["repeated_sleeps"]
         least = max(LEAST, RATE * program.wall_ns / 1e9, MOSTLY * row["sleeps"])
-        label = row["site_label"]
+        label, at = row["label"], row["site_label"]
         is_short = row["repeated_ns"] < LEAST_PART * program.wall_ns
-        if count < least or is_short or label in work or function_of(label) in under:
+        is_work = label in work or at in served or function_of(at) in under
+        if count < least or is_short or is_work:
             continue
         each = row["repeated_ns"] / count
         most = without_sleeps(max(row["slept_ns"], row["repeated_ns"]), program)

@@ -7,6 +7,7 @@ for a lock of its own. For a lock that is shared, several threads wait at the sa
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from rouse.query import gain, measures
@@ -32,10 +33,14 @@ NEAR = 2  # the function that waits, and its caller
 # Threads that wait for a pool, on average. And how much the mean number of those with something of
 # it may differ from a whole number.
 WAITING_LEAST, UNEVEN_MOST = 0.5, 0.15
+EXECUTOR = re.compile(r"^_worker \(.*/concurrent/futures/thread\.py:")
+RESULT = re.compile(r"\b(result|result_iterator|wait) \(.*/concurrent/futures/_base\.py:")
+IDLE_MOST = 0.15  # threads of an executor, for each that works
 OUTSIDE_MOST = 1.3  # threads that neither wait for a pool nor use it: the main thread
 FUNCTIONS = ("PyThread_acquire_lock_timed", "PyThread_acquire_lock")
 WAITS = f"""
-SELECT w.process, w.object, MIN(w.wait_site) AS wait_site, SUM(w.wait_ns) AS wait_ns,
+SELECT w.process, w.object, MIN(w.wait_site) AS wait_site, MIN(w.kind) AS kind,
+    SUM(w.wait_ns) AS wait_ns,
     SUM({measures.total(measures.VERDICTS)}) AS waits
 FROM wakes w JOIN (
     SELECT DISTINCT process, site FROM sites
@@ -70,14 +75,17 @@ def find(database: Database, program: Program, sampled: Running | None = None) -
 
 
 def finding(row: Row, program: Program, sampled: Running | None) -> Finding | None:
-    load = load_without(row["wait_ns"], ("cond", "sem"), program, is_lock=True)
+    # Threads also wait for conditions of the interpreter lock, which all of them share.
+    states = ("sem",) if row["kind"] == "semaphore" else ("cond", "sem")
+    load = load_without(row["wait_ns"], states, program, is_lock=True)
     most, expected = gain.bound(load, []), gain.estimate(load, [])
     if most < LEAST_GAIN:
         return None
     mine = (
         [each for each in sampled.python_all if each.process == row["process"]] if sampled else []
     )
-    waiter, holder = sides(mine, row["wait_ns"] / (program.wall_ns or 1))
+    threads = lived(row["process"], program)
+    waiter, holder = sides(mine, row["wait_ns"] / (program.wall_ns or 1), threads)
     why = f" ({sampled.python_why})" if sampled and sampled.python_why else ""
     where = f"{waiter} waits" if waiter else f"threads wait, it is not known where{why}"
     until = f", while its holder is mostly in {holder}" if holder else ""
@@ -92,22 +100,35 @@ def finding(row: Row, program: Program, sampled: Running | None) -> Finding | No
     )
 
 
-def sides(stacks: list[PythonStack], waiting: float) -> tuple[str, str]:
+def lived(process: str, program: Program) -> float:
+    """Return how many threads of a process there were on average."""
+    own = [row for row in program.threads if row.get("process") == process]
+    return float(sum(row["wall_ns"] for row in own) / (program.wall_ns or 1))
+
+
+def sides(stacks: list[PythonStack], waiting: float, threads: float = 0.0) -> tuple[str, str]:
     """Return where threads wait for a lock, and where the thread is that holds it. Empty: unknown.
 
-    waiting: how many threads wait for it on average. They are the most that wait at one place, if
-    their number is about that. The holder is in a call that was made from the same function, or
-    from its caller: __enter__ returns with the lock.
+    waiting: how many threads wait for it on average, of so many in all. They are the most that are
+    at one place where they do not sleep, if their number is about that. The holder is in a call
+    that was made from the same function, or from its caller: __enter__ returns with the lock. A
+    thread in the same function may also be behind the lock.
     """
     places: Counter[str] = Counter()
     for stack in stacks:
-        places[stack.place[1]] += stack.samples
-    if places.total() < PYTHON_TELLING:
+        if not stack.is_asleep:
+            places[stack.place[1]] += stack.samples
+    whole = sum(stack.samples for stack in stacks)
+    if whole < PYTHON_TELLING or not places:
         return "", ""
     (waiter, count), *_ = places.most_common(1)
-    if count < MOSTLY * waiting / (waiting + 1) * places.total():
+    if count < MOSTLY * waiting / max(waiting + 1, threads) * whole:
         return "", ""
     held = users(stacks, waiter)
+    own = waiter.rpartition(":")[0]
+    called = Counter({place: n for place, n in held.items() if place.rpartition(":")[0] != own})
+    if called and max(called.values()) >= MOSTLY * max(held.values()):
+        held = called
     return waiter, held.most_common(1)[0][0] if held else ""
 
 
@@ -161,10 +182,60 @@ def pools(database: Database, program: Program, sampled: Running | None) -> list
         mine = [each for each in sampled.python_all if each.process == process]
         waiter, holder = sides(mine, wait_ns / (program.wall_ns or 1))
         if holder:
-            own = [row for row in program.threads if row.get("process") == process]
-            threads = sum(row["wall_ns"] for row in own) / (program.wall_ns or 1)
-            found.append(pool(mine, waiter, threads, program))
+            found.append(pool(mine, waiter, lived(process, program), program))
     return [each for each in found if each]
+
+
+def executors(program: Program, sampled: Running | None) -> list[Finding]:
+    """Executors of concurrent.futures whose threads have no time, while more threads wait for them.
+
+    How many results each of these waits for is not known.
+    """
+    processes = {stack.process for stack in sampled.python_all} if sampled else set()
+    found = []
+    for process in sorted(processes):
+        mine = [each for each in sampled.python_all if each.process == process] if sampled else []
+        each = lived(process, program) / sum(stack.samples for stack in mine)  # for a sample
+        waiting, busy = Counter[str](), Counter[str]()
+        idle = 0
+        for stack in mine:
+            first = PYTHON_FRAME.fullmatch(stack.frames[0])
+            is_own = any(EXECUTOR.search(frame) for frame in stack.frames)
+            if is_own and first and first["function"] == "_worker":
+                idle += stack.samples
+            elif is_own:
+                busy[stack.place[1]] += stack.samples
+            elif any(RESULT.search(frame) for frame in stack.frames):
+                waiting[stack.place[1]] += stack.samples
+        if finding := executor(waiting, busy, idle, each, program):
+            found.append(finding)
+    return found
+
+
+def executor(
+    waiting: Counter[str], busy: Counter[str], idle: int, each: float, program: Program
+) -> Finding | None:
+    """waiting, busy: samples by place. idle: others of its threads. each: threads for a sample."""
+    asked, works = each * waiting.total(), each * busy.total()
+    if waiting.total() + busy.total() < PYTHON_TELLING or idle > IDLE_MOST * busy.total():
+        return None
+    if not busy or asked - works < WAITING_LEAST:
+        return None
+    by_processors = program.processors * program.wall_ns
+    most = max(by_processors / max(least_ran(program.ran_ns, 0, program), 1.0), 1.0)
+    single = min(HANDOVER * asked / works, most)
+    if single < LEAST_GAIN:
+        return None
+    ((waiter, _), *_), ((worker, _), *_) = waiting.most_common(1), busy.most_common(1)
+    name = "an executor of Python"
+    text = (
+        f"{name} is too small: {asked:.1f} threads wait for results on average, mostly at {waiter},"
+        f" and {works:.1f} threads of it work, mostly at {worker}. A larger pool gains at most"
+        f" {single:.2f}x the throughput if each waits for one result, else at most {most:.2f}x"
+        f" [{SMALL_POOL}]"
+    )
+    wait_ns = round((asked - works) * program.wall_ns)
+    return Finding(SMALL_POOL, name, waiter, worker, wait_ns, most, None, text)
 
 
 def pool(

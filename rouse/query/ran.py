@@ -9,10 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 from rouse.clock import NS
 from rouse.query import measures
 from rouse.query.specs import Row
+from rouse.regular import opened
 from rouse.sched.cpu_samples import Ran
 from rouse.sched.java_dumps import JavaPlace, JavaPool, JavaWaits
 from rouse.sched.python_samples import PER_S
@@ -30,9 +33,26 @@ KERNEL = "the kernel"
 PYTHON_FRAME = re.compile(
     r"(?P<function>.+) \((?P<file>.*?)(?::(?P<line>\d+))?\)"
 )  # as py-spy writes it
+SLEEP_CALL = re.compile(r"\bsleep\(")
+SOURCE_MOST = 1 << 20  # bytes
 PYTHON_LIBRARY = re.compile(r"/lib/python3(?:\.\d+)?/|^<frozen ")
 # A generator or lambda belongs to the function that has it.
 PYTHON_INLINE = re.compile(r"(?:\.<locals>\.<(?:genexpr|listcomp|setcomp|dictcomp|lambda)>)+$")
+
+
+@cache
+def source(path: str) -> list[str]:
+    """Read the lines of a Python source. Empty: there is none, or it is no ordinary small file."""
+    try:
+        with opened(Path(path), SOURCE_MOST) as file:
+            return file.read().decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def sleeps(path: str, line: int) -> bool:
+    lines = source(path)
+    return 0 < line <= len(lines) and bool(SLEEP_CALL.search(lines[line - 1]))
 
 
 def function_of(frame: Frame) -> str:
@@ -111,16 +131,27 @@ class PythonStack:
         return self.place[0]
 
     @property
+    def is_asleep(self) -> bool:
+        """Whether its line calls a function that sleeps. False: the source is not known."""
+        match = self.match
+        return bool(match and match["line"] and sleeps(match["file"], int(match["line"])))
+
+    @property
     def place(self) -> tuple[str, str]:
         """The same function without and with its line."""
-        found = [match for frame in self.frames if (match := PYTHON_FRAME.fullmatch(frame))]
-        own = (match for match in found if not PYTHON_LIBRARY.search(match["file"]))
-        match = next(own, found[0] if found else None)
+        match = self.match
         if match is None:
             return printable(self.frames[0]), printable(self.frames[0])
         name = PYTHON_INLINE.sub("", match["function"])
         function = printable(f"{name} {posixpath.basename(match['file'])}")
         return function, f"{function}:{match['line']}" if match["line"] else function
+
+    @property
+    def match(self) -> re.Match[str] | None:
+        """The parts of the frame that is the innermost one of the program, or the innermost."""
+        found = [match for frame in self.frames if (match := PYTHON_FRAME.fullmatch(frame))]
+        own = (match for match in found if not PYTHON_LIBRARY.search(match["file"]))
+        return next(own, found[0] if found else None)
 
 
 @dataclass

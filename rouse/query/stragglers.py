@@ -184,22 +184,50 @@ def barriers(
     return found
 
 
+def times(database: Database, process: str, groups: Sequence[Row], threads: int) -> int:
+    """How often a group of threads was started, and all of them joined.
+
+    A kernel thread that is started continues the counts of one that has ended. So there are as many
+    counts as threads at a time, and those that are alive. They tell nothing of several groups.
+    """
+    (counts, alive) = (
+        database.rows(f"SELECT COUNT(*) AS n FROM {table} WHERE process = {quoted(process)}")[0][
+            "n"
+        ]
+        for table in ("workers", "threads")
+    )
+    is_only = sum(group["process"] == process for group in groups) == 1
+    at_once = counts - alive if is_only else threads
+    return max(round(threads / at_once), 1) if at_once > 0 else 1
+
+
 def joined(
     database: Database, join: Row, groups: list[Row], program: Program, sampled: Running | None
 ) -> Finding | None:
-    """One thread of a group that works for much longer than the others, while it is joined."""
-    longest = join["wait_most_ns"]
-    if longest < max(JOINED * program.wall_ns, LEAST_NS):
+    """One thread of a group that works for much longer than the others, while it is joined.
+
+    That is the case each time, if the group is started again and again.
+    """
+    if join["wait_most_ns"] > program.wall_ns:
         return None
     for group in groups:
         threads, whole = group["threads"], group["wall_ns"]
-        if group["process"] != join["process"] or not THREADS_LEAST <= threads <= THREADS_MOST:
+        if group["process"] != join["process"] or threads < THREADS_LEAST:
             continue
-        short = (whole - longest) / (threads - 1)
+        rounds = times(database, join["process"], groups, threads)
+        each = threads / rounds
+        # One waits for all, one after the other, until the longest has ended.
+        is_one = join["wait_ns"] <= program.wall_ns and join["count"] <= threads
+        longest = join["wait_ns"] / rounds if is_one else join["wait_most_ns"]
+        if not THREADS_LEAST <= each <= THREADS_MOST or (rounds > 1 and not is_one):
+            continue
+        if longest * rounds < max(JOINED * program.wall_ns, LEAST_NS):
+            continue
+        short = (whole - longest * rounds) / (threads - rounds)
         is_uneven = SHORT_LEAST * longest <= short <= SHORT_MOST * longest
         if not is_uneven or program.sum(*AT_WORK, rows=[group]) < BUSY * whole:
             continue
-        rest = program.wall_ns - longest + whole / threads
+        rest = program.wall_ns - longest * rounds + whole / each
         all_ran = least_ran(program.ran_ns, group["waits"], program)
         most = program.wall_ns / max(rest, all_ran / program.processors)
         expected = program.wall_ns / max(rest, program.ran_ns / program.processors)
@@ -208,12 +236,16 @@ def joined(
         name, waiter = f"thread {group['name']}", join["wait_label"]
         how, work, _ = work_of(database, group["process"], sampled, group["name"])
         at = f" and {how} {work}" if work else ""
+        joins = counted(threads, "thread")
+        which = f"one {group['name']} runs for {duration(longest)}"
+        if rounds > 1:
+            joins += f", {each:.0f} at a time"
+            which = f"each time one {group['name']} runs for {duration(longest)} on average"
         text = (
-            f"{waiter} joins {counted(threads, 'thread')}: one {group['name']} runs for"
-            f" {duration(longest)}{at}, the others for {duration(short)} on average. With equal"
-            f" shares of the work at most {most:.2f}x, about {expected:.2f}x the throughput"
-            f" [{STRAGGLER}]"
+            f"{waiter} joins {joins}: {which}{at}, the others for {duration(short)} on average."
+            f" With equal shares of the work at most {most:.2f}x, about {expected:.2f}x the"
+            f" throughput [{STRAGGLER}]"
         )
-        lost = round((threads - 1) * (longest - short))
+        lost = round((threads - rounds) * (longest - short))
         return Finding(STRAGGLER, name, waiter, work or name, lost, most, expected, text)
     return None

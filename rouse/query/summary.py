@@ -96,7 +96,7 @@ def text_of(
         return (
             f"No lock is contended, but threads wait for each other: {event.wait_label} waits"
             f" {duration(event.wait_ns)} in all, {of_time} % of the time, until {event.wake_label}"
-            f"{does(event)}{in_language(sampled, sleeps_between(database, program))}"
+            f"{does(event, program)}{in_language(sampled, sleeps_between(database, program))}"
         )
     if waits[longest] < time[CLIENTS]:
         return f"Nothing is contended: threads wait mostly for {CLIENTS}"
@@ -112,10 +112,12 @@ def text_of(
         )
         if place.kind == "sleep" and place.count >= polling.RATE * program.wall_ns / 1e9:
             text += f". If that loop looks for an event, {WAKES_AT_ONCE}"
+            if program.ran_ns > (DRIFT - 1) * place.wait_ns:
+                text += drift(place, program)
     return text + meanwhile(program, sampled) + in_language(sampled)
 
 
-def does(event: places.Event) -> str:
+def does(event: places.Event, program: Program) -> str:
     """Say what the thread that others wait for waits for itself."""
     if event.back_ns:
         return (
@@ -126,19 +128,27 @@ def does(event: places.Event) -> str:
     if work is None or work.wait_ns < WORK_LEAST * event.wait_ns:
         return ""
     text = f", which {places.AT_WORK[work.kind]} {duration(work.wait_ns)} at {work.label} meanwhile"
-    return text + drift(event, work)
-
-
-def drift(event: places.Event, work: places.Place) -> str:
-    """Say how a period is kept, if a thread may sleep for one after its work."""
     each = work.wait_ns / max(work.count, 1)
-    if work.kind != "sleep" or work.count < PERIODS_LEAST or each < PERIOD_LEAST_NS:
-        return ""
     if event.wait_ns / max(event.count, 1) < DRIFT * each:
+        return text
+    period = drift(work, program)
+    return f"{text}, {duration(each)} each{period}" if period else text
+
+
+def drift(work: places.Place, program: Program) -> str:
+    """Say how a period is kept, if a thread may sleep for one after its work.
+
+    Not of sleeps until a time, which repeat nothing.
+    """
+    each = work.wait_ns / max(work.count, 1)
+    is_for_a_time = any(row["site_label"] == work.label for row in program.polls)
+    if work.kind != "sleep" or not is_for_a_time:
+        return ""
+    if work.count < PERIODS_LEAST or each < PERIOD_LEAST_NS:
         return ""
     return (
-        f", {duration(each)} each. If that is to be a period, the time for the work comes on top:"
-        " clock_nanosleep until a time (TIMER_ABSTIME) does not add it"
+        ". If that is to be a period, the time for the work comes on top: clock_nanosleep until a"
+        " time (TIMER_ABSTIME) does not add it"
     )
 
 

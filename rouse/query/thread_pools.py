@@ -7,6 +7,7 @@ being served, are in the queue.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ NEAR = 3  # the calls from the thread's loop to its waits, and to the wake-ups a
 IDLE_LEAST, QUEUED_LEAST = 1.0, 0.5  # threads and requests, on average
 BUSY = 0.85  # of the time of a pool's threads
 MOSTLY = 0.5  # of the time that requests wait
+OFTEN = 0.3  # the same, if the threads of the pool have no time
 SEVERAL = 0.9  # waits for inner requests for each that is served; below, a thread waits for several
 WORK = ("usr", "lat", "mutex", "rwlock")  # of all threads, since it may be the pool's
 SITES = ("wait_site", "wake_site")
@@ -119,7 +121,7 @@ def find(database: Database, program: Program) -> Found:
         if pool.is_behind(program):
             finding = idle(pool, program) or small(pool.of_senders(known), program)
         else:
-            finding = uneven(pool, program)
+            finding = uneven(pool, program) or full(pool.of_senders(known), program)
         if finding:
             found.findings.append(finding)
             found.served.update(row["label"] for row in pool.served)
@@ -225,14 +227,21 @@ def idle(pool: Pool, program: Program) -> Finding | None:
     if idle_ns < IDLE_LEAST * wall:
         return None
 
-    def grows(busy_ns: float) -> float:
-        """By what the throughput grows if all threads serve, and each request is served at once."""
-        busy = max(busy_ns, 1.0)
-        return max(min((busy + idle_ns) / busy, asked_ns / busy), 1.0)
+    def grows(busy_ns: float, serves_ns: float) -> float:
+        """By what the throughput grows if all threads serve, and each request is served at once.
 
+        serves_ns: while requests wait for others, a thread serves at least one. If the known waits
+        of those that serve are shorter, it is not known how long a request is served.
+        """
+        busy = max(busy_ns, serves_ns, 1.0)
+        at_once = asked_ns / busy if busy_ns >= serves_ns else math.inf
+        return max(min((busy + idle_ns) / busy, at_once), 1.0)
+
+    serves_ns = min(queued, wall)
     ran = least_ran(program.ran_ns, 0, program)
-    most = max(min(grows(slept_ns), program.processors * wall / max(ran, 1.0)), 1.0)
-    expected = min(grows(slept_ns + program.ran_ns), most)
+    most = min(grows(slept_ns, BUSY * serves_ns), program.processors * wall / max(ran, 1.0))
+    most = max(most, 1.0)
+    expected = min(grows(slept_ns + program.ran_ns, serves_ns), most)
     text = (
         f"{pool.name}: {idle_ns / wall:.1f} threads wait for work on average, at"
         f" {never[0]['label']}, while {queued / wall:.1f} requests wait for {pool.user.name} to"
@@ -275,6 +284,39 @@ def uneven(pool: Pool, program: Program) -> Finding | None:
     )
 
 
+def is_busy(pool: Pool, program: Program) -> bool:
+    """Whether the threads of the pool are busy nearly all of the time."""
+    busy_ns = sum_of(pool.served) + sum_of(pool.inner) + program.sum(*WORK)
+    return busy_ns >= BUSY * (busy_ns + sum_of(pool.idle))
+
+
+def full(pool: Pool, program: Program) -> Finding | None:
+    """A pool whose threads have no time, while requests wait for as long as they are served.
+
+    Those that send them may send several before they wait for the first one. How many is not known.
+    """
+    wall, queued = program.wall_ns or 1, pool.queued_ns(program)
+    asked_ns = sum_of(pool.asked)
+    if sum(row["count"] for row in pool.asked) < ASKED_LEAST or not pool.served or pool.inner:
+        return None
+    least = max(QUEUED_LEAST * wall, LEAST_NS, OFTEN * asked_ns)
+    if queued < least or not is_busy(pool, program):
+        return None
+    most = program.processors * wall / max(least_ran(program.ran_ns, 0, program), 1.0)
+    single = min(asked_ns / max(pool.least_ns, 1.0), most)
+    if single < LEAST_GAIN:
+        return None
+    longest = max(pool.served, key=lambda row: row["wait_ns"])
+    text = (
+        f"{pool.name} is too small: its threads, which wait mostly at {longest['label']}, have no"
+        f" time for more, while {asked_ns / wall:.1f} threads wait for them on average at"
+        f" {pool.waiter}. A larger pool gains at most {single:.2f}x the throughput if each waits"
+        f" for one request at a time, else at most {most:.2f}x [{SMALL_POOL}]"
+    )
+    blame = round(queued)
+    return Finding(*(SMALL_POOL, pool.name, pool.waiter, pool.user.label, blame, most, None, text))
+
+
 def small(pool: Pool, program: Program) -> Finding | None:
     """A pool whose threads are busy nearly all of the time.
 
@@ -285,8 +327,7 @@ def small(pool: Pool, program: Program) -> Finding | None:
         return None
     wall, queued = program.wall_ns or 1, pool.queued_ns(program)
     asked_ns, least_ns = sum_of(pool.asked), pool.least_ns
-    busy_ns = sum_of(pool.served) + sum_of(pool.inner) + program.sum(*WORK)
-    if busy_ns < BUSY * (busy_ns + sum_of(pool.idle)):
+    if not is_busy(pool, program):
         return None
     ran = least_ran(program.ran_ns, 0, program)
     whole = program.processors * wall

@@ -236,7 +236,9 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += known_locks.find(database, program)
     of_python = python_locks.find(database, program, sampled)
     findings += of_python
-    if not of_python:
+    of_executors = python_locks.executors(program, sampled)
+    findings += of_executors
+    if not of_python and not of_executors:
         findings += python_locks.pools(database, program, sampled)
     findings += timers.find(database, program)
     findings = alike(findings)

@@ -423,8 +423,20 @@ def check_output(name: str | None) -> None:
             f"{name}: there is no folder {path.parent}", "make it, or name another one"
         )
     is_file = path.is_file() or not path.exists()
-    if not os.access(path.parent if is_file else path, os.W_OK):
+    if not os.access(path.parent if is_file else path, os.W_OK) or not may_make(path):
         raise RouseError(f"{name}: cannot be written", "name another file for the report")
+
+
+def may_make(path: Path) -> bool:
+    """Whether a file can be made there, or is there. Some folders refuse that to everyone."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    path.unlink(missing_ok=True)
+    return True
 
 
 def distort(words: tuple[str, ...], wanted: Wanted, count: int) -> int:

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import unittest
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -324,11 +326,16 @@ class Straggler(unittest.TestCase):
         group |= {"cpu_ns": 0, "run_queue_ns": 4 * queue_ms * MS, **states}
         return found(threads=[], groups=[group], sites=self.SITES, wakes=wakes)
 
-    def joined(self, longest_ms: int, **group: Any) -> list[Finding]:
-        wakes = [{**self.JOIN, "wait_ns": longest_ms * MS, "wait_most_ns": longest_ms * MS}]
+    def joined(
+        self, longest_ms: int, workers: int = 5, joins: int = 1, **group: Any
+    ) -> list[Finding]:
+        """Main joins a thread for so long, and as many at a time as there are other workers."""
+        wait = {"wait_ns": longest_ms * MS, "wait_most_ns": longest_ms * MS // joins}
+        wakes = [{**self.JOIN, **wait, "useful": joins}]
         main = threads(1, join=longest_ms)
         rows = [{"cpu_ns": 0, "run_queue_ns": 0, **self.GROUP, **group}]
-        return found(threads=main, sites=self.SITES, wakes=wakes, groups=rows)
+        counts = {"threads": main, "workers": [{"index": n} for n in range(workers)]}
+        return found(sites=self.SITES, wakes=wakes, groups=rows, **counts)
 
     def test_thread_that_others_wait_for_at_a_barrier(self) -> None:
         (late,) = self.barrier(io=600, join=400)
@@ -368,6 +375,19 @@ class Straggler(unittest.TestCase):
         self.assertEqual((late.kind, late.waiter), (stragglers.STRAGGLER, "main+0x2"))
         self.assertAlmostEqual(late.gain_most or 0, 1000 / 400)
 
+    def test_threads_that_are_started_again_and_again(self) -> None:
+        (late,) = self.joined(1000, joins=20, threads=40)
+        self.assertIn(
+            "joins 40 threads, 4 at a time: each time one part runs for 100 ms", late.text
+        )
+        self.assertIn("the others for 20.0 ms on average", late.text)
+        self.assertAlmostEqual(late.gain or 0, 1000 / 400)
+
+    def test_the_longest_thread_is_joined_after_others(self) -> None:
+        (late,) = self.joined(1000, joins=2)
+        self.assertIn("one part runs for 1.00 s", late.text)
+        self.assertAlmostEqual(late.gain or 0, 1000 / 400)
+
     def test_threads_that_end_together(self) -> None:
         self.assertEqual(self.joined(420), [])
 
@@ -376,7 +396,7 @@ class Straggler(unittest.TestCase):
 
     def test_long_thread_beside_brief_ones(self) -> None:
         wall = {"threads": 50, "wall_ns": 1200 * MS, "io": 1200 * MS}
-        self.assertEqual(self.joined(1000, **wall), [])
+        self.assertEqual(self.joined(1000, workers=51, **wall), [])
 
 
 class JoinedAtOnce(unittest.TestCase):
@@ -461,7 +481,12 @@ class IdlePool(unittest.TestCase):
         (pool,) = self.rows(7000, 8000, 960)
         self.assertEqual((pool.kind, pool.holder), (thread_pools.IDLE_POOL, "print"))
         self.assertEqual((pool.waiter, pool.blame_ns), ("ask+0x1", 7040 * MS))
-        self.assertAlmostEqual(pool.gain or 0, 7960 / 960)
+        self.assertAlmostEqual(pool.gain or 0, 8)  # one of eight threads serves all the time
+
+    def test_one_thread_serves_while_requests_wait_though_its_waits_are_not_known(self) -> None:
+        (pool,) = self.rows(7000, 8000, 9)
+        self.assertAlmostEqual(pool.gain or 0, 8)
+        self.assertAlmostEqual(pool.gain_most or 0, (850 + 7000) / 850)
 
     def test_requests_that_are_being_served_do_not_wait(self) -> None:
         self.assertEqual(self.rows(7000, 1000, 960, often=107), [])
@@ -534,9 +559,10 @@ class SmallThreadPool(unittest.TestCase):
 
     def test_sleep_that_is_the_work_of_the_pool_is_no_polling(self) -> None:
         sleeps = {"repeated_sleeps": 900, "repeated_ns": 1900 * MS, "repeated_site": "0x6140"}
+        look = {"kind": "mutex", "lock": 9, "site": "0x6140", "acquired": 900, "holds": 90}
         served = {**self.SERVED, "kind": "sleep"}
         for idle_ms, kinds in ((10, [SMALL_POOL]), (900, [polling.POLLING])):
-            every = self.rows(11000, idle_ms, served=served, workers=[sleeps])
+            every = self.rows(11000, idle_ms, served=served, workers=[sleeps], locks=[look])
             self.assertEqual([each.kind for each in every], kinds)
 
     def test_requests_that_wait_for_inner_ones_to_the_same_pool(self) -> None:
@@ -881,13 +907,16 @@ class JavaMonitor(unittest.TestCase):
 
 class Polling(unittest.TestCase):
     SITES = (*site(0xA010, "refresh+0x1"), *site(0xA020, "refresh+0x9"), *site(0xA030, "add+0x1"))
+    # A lock that the loop acquires, which is free each time.
+    LOOK: ClassVar = {"kind": "mutex", "lock": 9, "site": "0xa020", "acquired": 900, "holds": 90}
 
     def kinds(self, kind: str, acquired_at: str, **more: Any) -> list[str]:
         """A thread sleeps again and again, and threads wait for a lock that is acquired there."""
         sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
         wakes = [{"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S}]
         lock = {"kind": kind, "lock": 3, "site": acquired_at, "contested": 10, "wait_ns": S}
-        locks = [lock, {**lock, "contested": 0, "wait_ns": 0, **more}] if more else [lock]
+        locks = [self.LOOK, lock]
+        locks += [{**lock, "contested": 0, "wait_ns": 0, **more}] if more else []
         rows = found(sites=self.SITES, workers=sleeps, wakes=wakes, locks=locks)
         return [each.kind for each in rows]
 
@@ -902,8 +931,33 @@ class Polling(unittest.TestCase):
                 {"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S},
                 {"kind": "mutex", "wait_site": "0xa020", "useful": 9, "wait_ns": waited_ms * MS},
             ]
-            kinds = [e.kind for e in found(sites=self.SITES, workers=sleeps, wakes=wakes)]
+            every = found(sites=self.SITES, workers=sleeps, wakes=wakes, locks=[self.LOOK])
+            kinds = [each.kind for each in every]
             self.assertEqual(polling.POLLING in kinds, is_polling, waited_ms)
+
+    def test_sleeps_without_a_look_do_not_poll(self) -> None:
+        """Of a thread that neither acquires a lock nor wakes another one: a device, or a clock."""
+        sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
+        self.assertEqual(found(sites=self.SITES, workers=sleeps), [])
+        (poll,) = found(sites=self.SITES, workers=sleeps, locks=[self.LOOK])
+        self.assertEqual(poll.kind, polling.POLLING)
+
+    def test_a_function_that_sleeps_for_others_is_named_with_its_caller(self) -> None:
+        sites = (
+            *site(0xA010, "util_msleep+0x1", "await_job+0x4", "work+0x1"),
+            *site(0xA040, "tick+0x1", "await_answer+0x4", "main+0x1"),
+            *site(0xA050, "tick+0x1", "refresh+0x4", "main+0x1"),
+            *site(0xA020, "await_job+0x9", "work+0x1"),
+            *site(0xA030, "await_answer+0x9", "main+0x1"),
+        )
+        looks = [self.LOOK, {**self.LOOK, "site": "0xa030"}]
+        sleeps = [
+            {"repeated_sleeps": 300, "repeated_ns": 300 * MS, "repeated_site": place}
+            for place in ("0xa010", "0xa040", "0xa050")
+        ]
+        waiters = [each.waiter for each in found(sites=sites, workers=sleeps, locks=looks)]
+        wanted = ["tick+0x1 from await_answer", "util_msleep+0x1 from await_job"]
+        self.assertEqual(sorted(waiters), wanted)
 
     def test_two_calls_at_one_place_are_one_finding(self) -> None:
         sleeps = [
@@ -911,7 +965,7 @@ class Polling(unittest.TestCase):
             for place in ("0xa010", "0xa020")
         ]
         sites = (*site(0xA010, "refresh+0x1"), *site(0xA020, "refresh+0x1"))
-        (poll,) = found(sites=sites, workers=sleeps)
+        (poll,) = found(sites=sites, workers=sleeps, locks=[self.LOOK])
         self.assertIn("refresh+0x1 sleeps in a loop, 1,800 times, 1.00 ms each", poll.text)
 
     def test_sleeps_with_something_that_was_waited_for_do_not_poll(self) -> None:
@@ -919,6 +973,7 @@ class Polling(unittest.TestCase):
         sites = (
             *site(0xA010, "query+0x1", "serve+0x4"),
             *site(0xA020, "serve+0x1"),
+            *site(0xA040, "query+0x9", "serve+0x4"),
             *site(0xA030, "take+0x1", "next+0x7", "serve+0x1"),
         )
         for place, waited_ms, is_polling in (
@@ -931,7 +986,9 @@ class Polling(unittest.TestCase):
                 {"kind": "semaphore", "wait_site": place, "useful": 9, "wait_ns": waited_ms * MS},
             ]
             sleeps = [{"repeated_sleeps": 900, "repeated_ns": 900 * MS, "repeated_site": "0xa010"}]
-            kinds = [each.kind for each in found(sites=sites, workers=sleeps, wakes=wakes)]
+            look = {**self.LOOK, "site": "0xa040"}
+            every = found(sites=sites, workers=sleeps, wakes=wakes, locks=[look])
+            kinds = [each.kind for each in every]
             self.assertEqual(polling.POLLING in kinds, is_polling, (place, waited_ms))
 
     def test_sleeps_of_a_thread_that_others_wait_for_together_do_not_poll(self) -> None:
@@ -946,8 +1003,8 @@ class Polling(unittest.TestCase):
         for waited_ms, woken, objects, locks, is_polling in (
             (3000, 300, 1, (), False),
             (900, 900, 1, (), False),  # one thread waits for what it makes after each sleep
-            (900, 300, 1, (), True),  # it often finds nothing
-            (450, 450, 2, (), True),  # each waits for an answer of its own
+            (900, 300, 1, (look,), True),  # it often finds nothing
+            (450, 450, 2, (), False),  # two do, one after the other
             (3000, 900, 1, (look,), True),  # it looks whether something has happened
         ):
             wait: dict[str, Any] = {"kind": "condition", "wait_site": "0xa060"}
@@ -968,7 +1025,9 @@ class Polling(unittest.TestCase):
                 {"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": S},
                 {"kind": "futex lock", "wait_site": "0xa040", "useful": contested, "wait_ns": MS},
             ]
-            kinds = [each.kind for each in found(sites=sites, workers=sleeps, wakes=wakes)]
+            look = {**self.LOOK, "site": "0xa040"}
+            every = found(sites=sites, workers=sleeps, wakes=wakes, locks=[look])
+            kinds = [each.kind for each in every]
             self.assertEqual(polling.POLLING in kinds, is_polling, contested)
 
     def test_sleeps_of_a_small_part_of_the_time_do_not_poll(self) -> None:
@@ -980,7 +1039,8 @@ class Polling(unittest.TestCase):
         sleeps = [{"repeated_sleeps": 500, "repeated_ns": 500 * MS, "repeated_site": "0xa010"}]
         wakes = [{"kind": "sleep", "wait_site": "0xa010", "timeout": 1000, "wait_ns": 800 * MS}]
         some = threads(1, io=200, sleep=800)
-        (poll,) = found(sites=self.SITES, workers=sleeps, wakes=wakes, threads=some)
+        tables = {"workers": sleeps, "wakes": wakes, "threads": some, "locks": [self.LOOK]}
+        (poll,) = found(sites=self.SITES, **tables)
         self.assertGreater(poll.gain_most or 0, 2)
 
     def test_sleeps_under_a_futex_lock_do_not_poll(self) -> None:
@@ -1201,6 +1261,38 @@ class PythonPools(unittest.TestCase):
         self.assertIsNone(self.pool(98, 2, 10))
 
 
+class PythonExecutors(unittest.TestCase):
+    FUTURES = "/usr/lib/python3.11/concurrent/futures"
+    WAITING = (
+        "Condition.wait (/usr/lib/python3.11/threading.py:320)",
+        f"Future.result ({FUTURES}/_base.py:451)",
+        "client (/q.py:7)",
+    )
+    WORKER = f"_worker ({FUTURES}/thread.py:83)"
+    BUSY = ("query (/q.py:4)", f"_WorkItem.run ({FUTURES}/thread.py:58)", WORKER)
+    IDLE = (f"_worker ({FUTURES}/thread.py:81)",)
+
+    def kinds(self, waiting: int, busy: int, idle: int) -> list[Finding]:
+        """Of so many threads."""
+        some = ((waiting, self.WAITING), (busy, self.BUSY), (idle, self.IDLE))
+        stacks = [PythonStack("p", 20 * count, frames) for count, frames in some if count]
+        threads = [{"process": "p", "wall_ns": (waiting + busy + idle) * S}]
+        program = Program(threads, [], [], [], [], 0, 0, S, 2, 0.01 * S, 0.0, 0.0)
+        return python_locks.executors(program, Running(MS, python_all=stacks))
+
+    def test_more_threads_wait_for_results_than_work(self) -> None:
+        (pool,) = self.kinds(8, 2, 0)
+        self.assertEqual((pool.kind, pool.waiter), (SMALL_POOL, "client q.py:7"))
+        self.assertIn("8.0 threads wait for results", pool.text)
+        self.assertIn("2.0 threads of it work, mostly at query q.py:4", pool.text)
+        self.assertAlmostEqual(pool.gain_most or 0, 200)  # the processors'
+
+    def test_a_thread_for_each_request_or_idle_threads_are_enough(self) -> None:
+        self.assertEqual(self.kinds(2, 2, 0), [])
+        self.assertEqual(self.kinds(8, 2, 1), [])
+        self.assertEqual(self.kinds(0, 2, 0), [])
+
+
 class PythonLocks(unittest.TestCase):
     SITES = site(0xA310, "PyThread_acquire_lock_timed+0x1")
     WAITING = ("Quotes.refresh (/q.py:3)", "work (/q.py:9)")
@@ -1233,6 +1325,18 @@ class PythonLocks(unittest.TestCase):
             if count
         ]
         return python_locks.sides(found, waiting)
+
+    def test_threads_that_sleep_are_not_where_they_wait(self) -> None:
+        """Half of six threads sleep after the lock, in the same function as the lock."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "q.py"
+            path.write_text("with lock:\n    load()\ntime.sleep(0.001)\n")
+            stacks = [
+                PythonStack("p", count, (*inner, f"work ({path}:{line})"))
+                for count, line, inner in ((30, 3, ()), (28, 1, ()), (20, 2, ("load (/l.py:9)",)))
+            ]
+            found = python_locks.sides(stacks, 1.4, 6.0)
+        self.assertEqual(found, ("work q.py:1", "load l.py:9"))
 
     def test_most_threads_are_where_they_wait(self) -> None:
         self.assertEqual(self.sides(70, 10, 10), ("Quotes.refresh q.py:3", "fetch q.py:1"))

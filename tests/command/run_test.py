@@ -129,6 +129,7 @@ class PassedThrough(Case):
         for output, said in (
             (self.folder / "none" / "report", f"there is no folder {self.folder / 'none'}"),
             (self.folder, "is a folder"),
+            (Path("/proc/x"), "cannot be written"),
         ):
             words = ("run", "-o", str(output), "--", "touch", str(mark))
             done = rouse(*words, ROUSE_PRELOAD=str(LIBRARY))

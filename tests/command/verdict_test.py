@@ -192,13 +192,14 @@ class Rules(unittest.TestCase):
         wakes: list[Any],
         sites: list[Any] | None = None,
         sampled: Running | None = None,
+        workers: list[Any] | None = None,
         **states: int,
     ) -> str:
         """The summary of a thread that was in these states, in ms, for 1 s."""
         thread = {"thread_id": 1, "name": "one", "wall_ns": S, "waits": 1, "usr": 10 * MS}
         thread |= {name: ms * MS for name, ms in states.items()}
         process = {**PROCESSES[0], "cpu_ns": thread["usr"]}
-        more: dict[str, Any] = {"groups": [], "workers": [], "sites": sites or []}
+        more: dict[str, Any] = {"groups": [], "workers": workers or [], "sites": sites or []}
         more["processes"] = [process]
         return made(sampled, locks=[], wakes=wakes, threads=[thread], **more).summary
 
@@ -253,7 +254,11 @@ class Rules(unittest.TestCase):
         said = self.summary([wait, sleep], sites, cond=800, sleep=100)
         self.assertIn("until advance_world+0x9, which sleeps 100 ms at advance_world+0x17", said)
         self.assertNotIn("TIMER_ABSTIME", said)  # others wait for less than such a sleep
-        said = self.summary([wait | {"useful": 300}, sleep], sites, cond=800, sleep=100)
+        again = {"repeated_sleeps": 40, "repeated_ns": 40 * MS, "repeated_site": "0x30"}
+        late = [wait | {"useful": 300}, sleep]
+        said = self.summary(late, sites, cond=800, sleep=100)
+        self.assertNotIn("TIMER_ABSTIME", said)  # the sleeps may be until a time
+        said = self.summary(late, sites, workers=[again], cond=800, sleep=100)
         self.assertIn("1.11 ms each. If that is to be a period", said)
         self.assertIn("TIMER_ABSTIME", said)
         back = {"kind": "futex", "wait_site": "0x20", "wake_site": "0x10", "useful": 900}
