@@ -46,6 +46,10 @@ ELSEWHERE = {
     "c179614": "one operand of a division at a look; the instructions per operation are the same",
     "357dc64": "a mutex takes fewer time stamps; benchmarks.md has the slower waits",
     "319aa4d": "ends of kernel threads; what a user thread does at its end is the same",
+    "b8dbc92": "rouse-serve at its start, before the first connection",
+    "be95ac0": "spare workers; thousands of connections wait shorter than the pages say",
+    "72056a2": "buffers beyond the first 4,096 of a ring; the same",
+    "7274c25": "one condition of the monitor, which looks every 10 ms",
     "f6cd2a5": "variables that are initialised before a system call, and copies of short strings",
 }
 
