@@ -26,6 +26,7 @@ from rouse.query import (
     herds,
     interpreter,
     java_locks,
+    java_pools,
     joins,
     known_locks,
     loops,
@@ -44,6 +45,7 @@ from rouse.query import (
 from rouse.query.finding import SMALL_POOL, Finding
 from rouse.query.program import Program
 from rouse.query.ran import PythonStack, Running, Stack
+from rouse.sched.java_dumps import JavaPool
 from rouse.symbols.sites import Frame
 from rouse.tables import engine
 from rouse.tables.schemas import PRELOAD
@@ -1261,6 +1263,19 @@ class PythonPools(unittest.TestCase):
         self.assertIsNone(self.pool(98, 2, 10))
 
 
+class JavaExecutors(unittest.TestCase):
+    def test_a_thread_may_wait_for_several_results(self) -> None:
+        """Eight threads wait for an executor of two, in four dumps."""
+        places = ("Shop.page Shop.java:30", "Shop.fetch Shop.java:50", "")
+        counts = (32, 8, 24, 8, 4, 0, 4)  # waiting, busy, queued, threads, full, blocked, dumps
+        pool = JavaPool(9, *places, False, *counts)
+        program = Program([], [], [], [], [], 0, 0, S, 2, 0.01 * S, 0.0, 0.0)
+        found = java_pools.too_small(pool, program)
+        assert found
+        self.assertGreater(found.gain_most or 0, 20)  # the processors'
+        self.assertIn("at most 4.20x the throughput if each waits for one result", found.text)
+
+
 class PythonExecutors(unittest.TestCase):
     FUTURES = "/usr/lib/python3.11/concurrent/futures"
     WAITING = (
@@ -1299,13 +1314,14 @@ class PythonLocks(unittest.TestCase):
     HOLDING = ("fetch (/q.py:1)", "Quotes.refresh (/q.py:4)", "work (/q.py:9)")
     OTHER = ("main (/q.py:20)",)
 
-    def rows(self, *waits_ms: int) -> list[Finding]:
-        """Eight threads wait for so many semaphores."""
+    def rows(self, *waits_ms: int, others: int = 0) -> list[Finding]:
+        """Eight threads wait for so many semaphores. Others wait for the interpreter lock only."""
         wait = {"kind": "semaphore", "wait_site": "0xa310", "wake_site": "0xa320", "useful": 90}
         wakes = [
             {**wait, "object": number, "wait_ns": ms * MS} for number, ms in enumerate(waits_ms, 1)
         ]
         some = threads(8, sem=sum(waits_ms) // 8, sleep=125)
+        some += threads(others, cond=10, sleep=900)
         every = found(sites=self.SITES, wakes=wakes, threads=some)
         return [each for each in every if each.kind == python_locks.PYTHON_LOCK]
 
@@ -1313,6 +1329,10 @@ class PythonLocks(unittest.TestCase):
         (lock,) = self.rows(7000)
         self.assertAlmostEqual(lock.gain or 0, 8, delta=0.2)
         self.assertIn("it is not known where", lock.text)
+
+    def test_threads_that_do_not_wait_for_the_lock_do_not_share_its_load(self) -> None:
+        ((alone,), (beside,)) = (self.rows(7000, others=count) for count in (0, 4))
+        self.assertAlmostEqual(alone.gain_most or 0, beside.gain_most or 0, places=2)
 
     def test_threads_that_wait_for_a_lock_of_their_own_each_wait_for_an_event(self) -> None:
         self.assertEqual(self.rows(*[870] * 8), [])
