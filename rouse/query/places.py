@@ -12,7 +12,7 @@ from rouse.query.finding import most_of
 from rouse.query.polling import function_of
 from rouse.query.specs import Row
 from rouse.tables.engine import Database
-from rouse.tables.views import CLIENTS, NOT_KNOWN
+from rouse.tables.views import CLIENTS, NOT_KNOWN, quoted
 
 READ_MOST = 5000  # rows, the longest waits first
 # A thread that waits so long each time waits for work: in ns, and as a share of the recording.
@@ -119,11 +119,13 @@ def longest_of(some: Iterable[Row]) -> Place | None:
 
 def is_nameless(database: Database, label: str) -> bool:
     """Whether the function of a site is not known: its label has a module, and the offset in it."""
-    named = database.rows(
-        "SELECT DISTINCT l.label FROM labels l JOIN sites s ON s.process = l.process"
-        ' AND s.site = l.site AND s.frame = 0 WHERE s."function" IS NULL'
+    return bool(
+        database.rows(
+            "SELECT l.label FROM labels l JOIN sites s ON s.process = l.process"
+            " AND s.site = l.site AND s.frame = 0"
+            f' WHERE s."function" IS NULL AND l.label = {quoted(label)} LIMIT 1'
+        )
     )
-    return label in {row["label"] for row in named}
 
 
 def longest_event(database: Database, duration_ns: float) -> Event | None:

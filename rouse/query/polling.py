@@ -220,12 +220,11 @@ def between(
 ) -> set[str]:
     """Return the labels of sleeps that are work, by the other waits of their function, or caller.
 
-    Nothing tells that it looks for an event: it neither acquires a lock, nor wakes others. Or
-
-    it waits for events or locks for longer: it does not look for one there. The sleep is what it
-    does with something that it waited for, such as a semaphore's unit, which is often free. Or it
-    waits for a lock often: a thread that looks whether something has happened seldom meets another
-    one. Or it produces something that others wait for.
+    Nothing tells that it looks for an event: it neither acquires a lock, nor wakes others. Or it
+    waits for events or locks for longer. Then the sleep is what it does with something that it
+    waited for, such as a semaphore's unit, which is often free. Or it waits for a lock often: a
+    thread that looks whether something has happened seldom meets another one. Or it produces
+    something that others wait for.
     """
     waits = [
         row

@@ -191,10 +191,11 @@ def executors(program: Program, sampled: Running | None) -> list[Finding]:
 
     How many results each of these waits for is not known.
     """
-    processes = {stack.process for stack in sampled.python_all} if sampled else set()
+    if sampled is None:
+        return []
     found = []
-    for process in sorted(processes):
-        mine = [each for each in sampled.python_all if each.process == process] if sampled else []
+    for process in sorted({stack.process for stack in sampled.python_all}):
+        mine = [each for each in sampled.python_all if each.process == process]
         each = lived(process, program) / sum(stack.samples for stack in mine)  # for a sample
         waiting, busy = Counter[str](), Counter[str]()
         idle = 0
