@@ -58,23 +58,24 @@ def total(rows: list[dict[str, Any]], name: str, lock: str) -> int:
 
 class HoldSamples(unittest.TestCase):
     def check_estimate(self, scene: str, lock: str, rounds: int) -> None:
-        (held_ns, squares), rows = run(scene)
+        (held_ns, squares, longest_ns), rows = run(scene)
         sampled = total(rows, "sampled", lock)
         shown = math.sqrt(total(rows, "hold_variance", lock))
-        # The same from all holds, as the program measured them. Some were long because the thread
-        # was preempted, and few of these were chosen.
+        # The same from all holds, as the program measured them.
         deviation = math.sqrt(squares * rounds / sampled)
+        # On a busy machine, a few holds in which the thread was preempted are most of the squares.
+        # The estimate is then not normally distributed: it has none of them, or one many times.
+        chosen = UNEQUAL * longest_ns * rounds / sampled
+        error = SIGMAS * deviation + 2 * chosen
         estimate = total(rows, "hold_ns", lock)
         acquired = total(rows, "acquired", lock)
-        with self.subTest(held=held_ns, estimate=estimate, deviation=deviation, shown=shown):
+        with self.subTest(held=held_ns, estimate=estimate, error=error, shown=shown):
             self.assertLess(sampled, rounds / 4)  # most acquisitions are not timed
             self.assertGreater(sampled, 20)
             # The hooks themselves take some time between the program's clock and ours.
-            self.assertAlmostEqual(
-                estimate, held_ns, delta=SIGMAS * deviation + 0.1 * held_ns + 50 * MS
-            )
+            self.assertAlmostEqual(estimate, held_ns, delta=error + 0.1 * held_ns + 50 * MS)
             self.assertGreater(shown, 0)
-            self.assertLess(shown, SIGMAS * deviation)
+            self.assertLess(shown, error)
             self.assertAlmostEqual(acquired, rounds, delta=SIGMAS * rounds / math.sqrt(sampled))
 
     def test_rare_long_holds_are_not_missed_and_not_counted_too_often(self) -> None:
