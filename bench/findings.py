@@ -123,9 +123,9 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    machine.check_quiet(options.write, options.anyway)
+    load = machine.check_quiet(options.write, options.anyway)
     version = re.search(r"version: '([^']+)'", (ROOT / "meson.build").read_text(encoding="utf-8"))
-    facts = machine.describe(ROOT, version[1] if version else "?")
+    facts = machine.describe(ROOT, version[1] if version else "?", load)
     facts.append(("runs", f"{options.rounds} pairs per program, {options.seconds:g} s each"))
     with tempfile.TemporaryDirectory(dir=options.build) as scratch:  # journal needs a disk
         try:

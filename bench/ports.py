@@ -51,14 +51,14 @@ def main() -> int:
     parser.add_argument("--diffs", action="store_true", help="write only the changed lines")
     machine.add_anyway(parser)
     options = parser.parse_args()
-    machine.check_quiet(options.write, options.anyway)
+    load = machine.check_quiet(options.write, options.anyway)
     page = PAGE.read_text(encoding="utf-8")
     if options.diffs:
         PAGE.write_text(with_differences(page), encoding="utf-8")
         return 0
     version = re.search(r"version: '([^']+)'", (ROOT / "meson.build").read_text("utf-8"))
     scale = ports.QUICK if options.quick else ports.Scale()
-    facts = machine.describe(ROOT, version[1] if version else "?")
+    facts = machine.describe(ROOT, version[1] if version else "?", load)
     facts.append(("method", f"`bench/ports.py`, {scale.pairs} alternating pairs"))
     try:
         tables = ports.measure(options.build / "examples", scale)

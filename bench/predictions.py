@@ -266,9 +266,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"into docs/findings/{PAGE.name}")
     machine.add_anyway(parser)
     options = parser.parse_args()
-    machine.check_quiet(options.write, options.anyway)
+    load = machine.check_quiet(options.write, options.anyway)
     version = re.search(r"version: '([^']+)'", (ROOT / "meson.build").read_text(encoding="utf-8"))
-    facts = machine.describe(ROOT, version[1] if version else "?")
+    facts = machine.describe(ROOT, version[1] if version else "?", load)
     facts.append(("runs", f"{options.rounds} pairs per case, {options.seconds:g} s each"))
     with tempfile.TemporaryDirectory() as folder:
         results = list(measure(options, Path(folder)))

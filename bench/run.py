@@ -150,9 +150,9 @@ def project_version() -> str:
     return found[1] if found else "?"
 
 
-def head(run: Measured, command: str) -> str:
+def head(run: Measured, command: str, load: float) -> str:
     options = run.options
-    facts = machine.describe(ROOT, run.version)
+    facts = machine.describe(ROOT, run.version, load)
     facts += [(p.title, p.version) for p in run.programs if p.peer]
     if (version := servers.nginx_version()) and not options.no_peers:
         facts.append(("nginx", version))
@@ -166,7 +166,7 @@ def head(run: Measured, command: str) -> str:
 
 def main() -> int:
     options = parse()
-    machine.check_quiet(options.write is not None, options.anyway)
+    load = machine.check_quiet(options.write is not None, options.anyway)
     version = project_version()
     peers: tuple[list[Program], list[str]] = [], []
     if not options.no_peers:
@@ -174,7 +174,7 @@ def main() -> int:
         peers = programs.peers(options.build)
     run = Measured(options, programs.ours(options.build, version) + peers[0], peers[1], version)
     command = " ".join(["bench/run.sh", *sys.argv[1:]])
-    pages = [head(run, command)]
+    pages = [head(run, command, load)]
     print(pages[0], flush=True)
     for table in chain(*(tables(run) for name, tables in SECTIONS.items() if name in options.only)):
         pages.append(render.text(table))

@@ -200,12 +200,12 @@ def main() -> int:
     if options.source:
         facts, scale, data = load(options.source)
     else:
-        machine.check_quiet(True, options.anyway)
+        quiet_load = machine.check_quiet(True, options.anyway)
         scale = select.QUICK if options.quick else select.FULL
         if options.rounds:
             scale = replace(scale, rounds=options.rounds)
         version = re.search(r"version: '([^']+)'", (ROOT / "meson.build").read_text("utf-8"))
-        facts = machine.describe(ROOT, version[1] if version else "?")
+        facts = machine.describe(ROOT, version[1] if version else "?", quiet_load)
         facts.append(("command", f"`bench/studies.py`, {scale.rounds} rounds"))
         data = select.measure(options.build, scale) | ticks.measure(options.build, scale)
         options.out.mkdir(parents=True, exist_ok=True)

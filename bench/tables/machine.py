@@ -54,18 +54,19 @@ def add_anyway(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--anyway", action="store_true", help=text)
 
 
-def check_quiet(is_written: bool, is_anyway: bool) -> None:
-    """End the program if it would write a page of figures from a machine that others use."""
+def check_quiet(is_written: bool, is_anyway: bool) -> float:
+    """Return the load. End the program if it would write figures of a machine that others use."""
     load = os.getloadavg()[0]
     if is_written and not is_anyway and load >= QUIET_LOAD:
         sys.exit(
             f"{Path(sys.argv[0]).name}: the load is {load:.2f}, so that figures would be wrong; "
             f"wait until it is below {QUIET_LOAD}, or give --anyway"
         )
+    return load
 
 
-def describe(root: Path, version: str) -> list[tuple[str, str]]:
-    load = os.getloadavg()[0]
+def describe(root: Path, version: str, load: float) -> list[tuple[str, str]]:
+    """Return the facts for a page. load: before anything was built for the measurement."""
     memory = int(field_of("/proc/meminfo", "MemTotal").split()[0]) / (1 << 20)
     commit = said_by("git", "-C", str(root), "describe", "--always", "--dirty")
     quiet = "" if load < QUIET_LOAD else "; the machine was busy, so times are rough"
