@@ -180,7 +180,7 @@ def bound(load: Load, changes: Changes, counts: Mapping[object, float] = NONE) -
         key: Lock(lock.held_ns * exclusive(changes.get(key, Change())), 0, 0)
         for key, lock in after.locks.items()
     }
-    return gain.bound(replace(after, locks=locks), [])
+    return gain.limit(replace(after, locks=locks), [])
 
 
 def scaled(lock: Lock, factor: float) -> Lock:

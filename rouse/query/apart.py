@@ -66,6 +66,6 @@ def gains(load: gain.Load, keys: Sequence[Key], parts: Sequence[float]) -> tuple
         own = load_of(load, key, part)
         most += part * (gain.bound(own, [key]) - 1)
         expected += part * (gain.estimate(own, [key]) - 1)
-    by_processors = load.processors * load.wall_ns / max(load.all_ran_ns, 1.0)
+    by_processors = gain.allowed(load.processors * load.wall_ns / max(load.all_ran_ns, 1.0))
     most = max(min(most, by_processors), 1.0)
     return most, min(expected, most)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from rouse.query import measures
+from rouse.query import gain, measures
 from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding
 from rouse.query.program import STATES, Program
 from rouse.tables.engine import Database
@@ -47,7 +47,7 @@ def find(database: Database, program: Program) -> list[Finding]:
     sharing = [row for row in program.threads if program.sum("sleep", rows=[row]) > 0]
     work = program.sum(*WORK, rows=sharing)
     left_ns = max(slept_ns - late_ns, 1)
-    most, expected = slept_ns / left_ns, work / max(work - late_ns, left_ns)
+    most, expected = gain.allowed(slept_ns / left_ns), work / max(work - late_ns, left_ns)
     first = rows[0]["label"]
     text = (
         f"{sleeps:,} sleeps end {duration(late_ns / sleeps)} late on average, most of them at"

@@ -44,17 +44,19 @@ def computing(ns: float) -> gain.Lock:
 class Gain(unittest.TestCase):
     def test_behind_the_busiest_lock_is_the_next_one(self) -> None:
         both = load({"st": computing(0.94 * S), "log": computing(0.92 * S)})
-        self.assertAlmostEqual(gain.bound(both, ["st"]), 1 / 0.92)
+        self.assertAlmostEqual(gain.bound(both, ["st"]), gain.allowed(1 / 0.92))
         self.assertGreater(gain.bound(both, ["st", "log"]), 2)
         self.assertLessEqual(gain.estimate(both, ["st"]), 1 / 0.92)
 
     def test_processors_limit_work_that_computes(self) -> None:
         one = load({"a": computing(0.9 * S)}, all_ran_ns=2 * S, ran_ns=2 * S, least_ran_ns=2 * S)
-        self.assertAlmostEqual(gain.bound(one, ["a"]), 2)  # 2 of 4 processors are busy
+        self.assertAlmostEqual(
+            gain.bound(one, ["a"]), gain.allowed(2)
+        )  # 2 of 4 processors are busy
 
     def test_threads_that_only_sleep_under_a_lock_sleep_all_at_once_without_it(self) -> None:
         one = load({"a": gain.Lock(S, 0, S)}, ran_ns=0, least_ran_ns=0, all_ran_ns=0)
-        self.assertAlmostEqual(gain.bound(one, ["a"]), 8)
+        self.assertAlmostEqual(gain.bound(one, ["a"]), gain.allowed(8))
         self.assertAlmostEqual(gain.estimate(one, ["a"]), 8, places=3)
 
     def test_one_station_and_a_delay_have_the_known_throughput(self) -> None:
@@ -367,13 +369,14 @@ class Rules(unittest.TestCase):
             program = Program([parts | row], [lock], [], [], [], 0, 0, slept, 2, 0.0, 0.0, 0.0)
             load = hot_locks.load_of(lock, program)
             fixed = [demand.key_of(lock)]
-            self.assertAlmostEqual(gain.bound(load, fixed), gained, places=2, msg=str(count))
+            bound = gain.bound(load, fixed)
+            self.assertAlmostEqual(bound, gain.allowed(gained), places=2, msg=str(count))
             if count == 4:  # the first one never waits
                 rest = parts | {"sleep": slept - own} | row | {"threads": 3}
                 first = dict.fromkeys(STATES, 0) | {"sleep": own, "waits": 0} | row
                 program.threads[:] = [rest, first | {"threads": 1}]
                 load = hot_locks.load_of(lock, program)
-                self.assertAlmostEqual(gain.bound(load, fixed), gained, places=2)
+                self.assertAlmostEqual(gain.bound(load, fixed), gain.allowed(gained), places=2)
 
     def test_a_holder_that_never_waits_is_one_of_the_threads_of_the_lock(self) -> None:
         """It keeps the lock from 5 others for 600 ms, in which it sleeps. 6 could sleep at once."""
@@ -389,7 +392,7 @@ class Rules(unittest.TestCase):
                 [others, holder], [lock], [], [], [], 0, 0, 600 * MS, 2, 0.0, 0.0, 0.0
             )
             most = gain.bound(hot_locks.load_of(lock, program), [demand.key_of(lock)])
-            self.assertAlmostEqual(most, 6, delta=0.05)
+            self.assertAlmostEqual(most, gain.allowed(6), delta=0.05)
 
     def test_a_holder_of_a_python_lock_that_never_waits_is_one_of_its_threads(self) -> None:
         parts = dict.fromkeys(STATES, 0) | {"process": "1", "waits": 0, "to_run_ns": None}
@@ -397,7 +400,7 @@ class Rules(unittest.TestCase):
         holder = parts | {"threads": 1, "wall_ns": 2 * S, "sleep": 2 * S}
         program = Program([others, holder], [], [], [], [], 0, 0, 2 * S, 2, 0.0, 0.0, 0.0)
         load = demand.load_without(13.9 * S, ("sem",), program, is_lock=True)
-        self.assertAlmostEqual(gain.bound(load, []), 8, delta=0.1)
+        self.assertAlmostEqual(gain.bound(load, []), gain.allowed(8), delta=0.1)
 
     def test_useful_wake_ups_of_a_place_count_in_the_share_of_useless_ones(self) -> None:
         wake = {"kind": "condition", "wait_site": "0x10", "object": 7, "object_name": "bell"}
