@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +21,12 @@ SCATTER_MS, SCATTER_MOST_MS = 20, 10_000
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Let the shell complete the name of a file."""
     return [CompletionItem(incomplete, type="file")]
+
+
+def format_of(file: str | None) -> str:
+    """Return the format that a file's name asks for where no option does."""
+    end = Path(file or "").suffix.removeprefix(".")
+    return end if end in ("html", "json") else "text"
 
 
 class Name(ParamType[str]):

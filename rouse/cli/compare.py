@@ -13,7 +13,7 @@ import sys
 
 import click
 
-from rouse.cli.arguments import Name
+from rouse.cli.arguments import Name, format_of
 from rouse.cli.commands import Command
 from rouse.errors import output
 from rouse.query import difference
@@ -61,7 +61,8 @@ def as_page(report: Report, before: Input, after: Input, is_bounded: bool) -> st
     "chosen_format",
     type=click.Choice(FORMATS),
     metavar="FORMAT",
-    help="What to write [text]: a page (html), or everything with times in ns (json).",
+    help="What to write [by the end of FILE's name, .html or .json, else text]: a page (html), or"
+    " everything with times in ns (json).",
 )
 @click.option("--json", "is_json", is_flag=True, help="The same as --format json.")
 @click.option(
@@ -87,7 +88,7 @@ def command(
     """
     if is_json and chosen_format not in (None, "json"):
         raise click.UsageError(f"--json and --format {chosen_format} contradict each other")
-    name = "json" if is_json else chosen_format or FORMATS[0]
+    name = "json" if is_json else chosen_format or format_of(file)
     rows = LIMITS[name] if limit is None else limit
     with open_input(before) as old, open_input(after) as new:
         report = compare(old, new, rows)

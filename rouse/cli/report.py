@@ -8,7 +8,7 @@ import sys
 import click
 
 from rouse import limits
-from rouse.cli.arguments import Editor, Name, Seconds
+from rouse.cli.arguments import Editor, Name, Seconds, format_of
 from rouse.cli.commands import Command
 from rouse.errors import output
 from rouse.query import requests
@@ -59,9 +59,10 @@ SECTIONS = (*KEYS, *requests.COLUMNS_BY_KEY)
     "chosen_format",
     type=click.Choice(FORMATS),
     metavar="FORMAT",
-    help="What to write [text]: a page (html), everything with times in ns (json), a profile for"
-    " go tool pprof (pprof), stacks by ns waited (folded), events as trace JSON (perfetto), tables"
-    " (parquet: -o names a folder), Prometheus' text, or switches and wake-ups (kernel-style).",
+    help="What to write [by the end of FILE's name, .html or .json, else text]: a page (html),"
+    " everything with times in ns (json), a profile for go tool pprof (pprof), stacks by ns waited"
+    " (folded), events as trace JSON (perfetto), tables (parquet: -o names a folder), Prometheus'"
+    " text, or switches and wake-ups (kernel-style).",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of --json, and end.")
@@ -123,7 +124,7 @@ def command(
         return
     if as_json and chosen_format not in (None, "json"):
         raise click.UsageError(f"--json and --format {chosen_format} contradict each other")
-    name = "json" if as_json else chosen_format or FORMATS[0]
+    name = "json" if as_json else chosen_format or format_of(file)
     if name == "parquet" and file in (None, "-"):
         raise click.UsageError("--format parquet writes a folder: name it with -o DIR")
     if name == "pprof" and file is None and sys.stdout.isatty():

@@ -16,6 +16,7 @@ from rouse.cli.arguments import (
     Name,
     Timers,
     files,
+    format_of,
 )
 from rouse.cli.commands import Command
 from rouse.run import delay as delays
@@ -34,7 +35,7 @@ from rouse.store import layout
 
 DEPTH_NAME, DEPTH = "ROUSE_OBS_DEPTH", 6
 TRACE_KIB = 1024  # per thread
-FORMATS = ("text", "json", "perfetto")
+FORMATS = ("text", "json", "html", "perfetto")
 
 
 class RunCommand(Command):
@@ -75,8 +76,9 @@ def delay_of(program: str, lock: str, amount: str) -> str:
     "--format",
     "chosen_format",
     type=click.Choice(FORMATS),
-    help="What to write [text]: the report as JSON with times in ns (json), or, with --trace, the"
-    " events as trace JSON (perfetto).",
+    help="What to write [by the end of FILE's name, .html or .json, else text]: the report as JSON"
+    " with times in ns (json) or as a page (html), or, with --trace, the events as trace JSON"
+    " (perfetto).",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
@@ -189,8 +191,10 @@ def command(
     """
     if as_json and chosen_format not in (None, "json"):
         raise click.UsageError(f"--json and --format {chosen_format} contradict each other")
-    as_json = as_json or chosen_format == "json"
-    in_trace = chosen_format == "perfetto"
+    name = "json" if as_json else chosen_format or format_of(output)
+    in_trace = name == "perfetto"
+    if name == "html" and not output:
+        raise click.UsageError("--format html writes a file: name it with -o FILE")
     if in_trace and trace_kib is None:
         raise click.UsageError("--format perfetto shows events: add --trace")
     if in_trace and not output:
@@ -210,14 +214,15 @@ def command(
     variables = {name: str(value) for name, value in asked.items() if value is not None}
     place = Path(keep) if keep else None
     wanted = Wanted(
-        *(output, as_json, place, in_sum, variables, with_kernel, in_stacks, full),
-        in_trace=in_trace,
+        *(output, name, place, in_sum, variables, with_kernel, in_stacks, full),
         delayed="=".join(delay or ()),
     )
     if pairs is None:
         return run(words, wanted)
     if in_trace:
         raise click.UsageError("--distortion has no events: leave --format perfetto out")
+    if name == "html":
+        raise click.UsageError("--distortion has no page: name a FILE that does not end in .html")
     if keep:
         raise click.UsageError("--distortion keeps nothing: leave --keep out")
     if with_kernel:

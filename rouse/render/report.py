@@ -87,7 +87,7 @@ class Options:
     in_sum: bool = False
     in_stacks: bool = False  # text: a row per call stack, not per place
     full: bool = False  # text: all tables, not the first screen
-    hint: str = "All tables and notes: --full. A page: --format html -o FILE"
+    hint: str = "All tables and notes: --full. A page: -o FILE.html"
     memory_mib: int | None = None  # that a FILE may take. None: by its size
     cpu_s: float | None = None
     editor: str | None = None  # template of links to source files. None: a terminal has plain ones

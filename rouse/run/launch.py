@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import html
 import io
 import json
 import os
@@ -66,15 +67,27 @@ QUEUES_BYTES = 20480  # of preload/accept/order.c
 @dataclass(frozen=True)
 class Wanted:
     output: str | None  # None: standard error
-    as_json: bool
+    format: str  # text, json, html or perfetto
     keep: Path | None
     in_sum: bool
     variables: Mapping[str, str]  # of the program's environment
     with_kernel: bool = False
     in_stacks: bool = False  # text: a row per call stack, not per place
     full: bool = False  # text: all tables, not the first screen
-    in_trace: bool = False  # the events as trace JSON, in place of a report
     delayed: str = ""  # LOCK=US of --delay
+
+    @property
+    def as_json(self) -> bool:
+        return self.format == "json"
+
+    @property
+    def in_trace(self) -> bool:
+        """Whether it is the events that are wanted, as trace JSON, in place of a report."""
+        return self.format == "perfetto"
+
+    @property
+    def in_page(self) -> bool:
+        return self.format == "html"
 
 
 def library() -> Path:
@@ -218,6 +231,8 @@ def write(reporter: Reporter, wanted: Wanted) -> None:
         put(wanted.output or STDOUT, reporter.perfetto())
         for line in reporter.event_notes():
             say(line)
+    elif wanted.in_page:
+        put(wanted.output or STDOUT, [reporter.html()])
     elif wanted.as_json:
         parts = reporter.json()
         if wanted.output:
@@ -235,6 +250,13 @@ def write(reporter: Reporter, wanted: Wanted) -> None:
         reporter.terminal(sys.stderr)
 
 
+def plain_page(text: str) -> str:
+    return (
+        "<!DOCTYPE html><meta charset=utf-8><title>rouse run</title>"
+        f"<pre>{html.escape(text)}</pre>\n"
+    )
+
+
 def put_line(why: str, source: str, wanted: Wanted) -> None:
     """Write one line in place of a report: to the file, and to standard error."""
     text = f"{printable(why)}\n"
@@ -244,6 +266,8 @@ def put_line(why: str, source: str, wanted: Wanted) -> None:
         say(why)
     if wanted.in_trace:
         return  # the file would be no JSON
+    if wanted.in_page:
+        text = plain_page(text)
     if wanted.output:
         put(wanted.output, [text.encode()])
     elif wanted.as_json:
@@ -267,10 +291,11 @@ def put_seen(why: str, source: str, seen: Switches, wanted: Wanted) -> None:
         file.write(document.text(document.made(source, "", [], made)))
     else:
         print_report(made, file)
+    text = plain_page(file.getvalue()) if wanted.in_page else file.getvalue()
     if wanted.output:
-        put(wanted.output, [file.getvalue().encode()])
+        put(wanted.output, [text.encode()])
     else:
-        sys.stderr.write(file.getvalue())
+        sys.stderr.write(text)
 
 
 def mib_asked(wanted: Wanted) -> int:
@@ -329,7 +354,7 @@ def report(
             file.unlink()
     target = heard[0] if len(heard) == 1 else folder
     options = Options(
-        format="perfetto" if wanted.in_trace else "json" if wanted.as_json else "text",
+        format=wanted.format,
         in_stacks=wanted.in_stacks or seen is not None,  # the kernel's sleeps are by stack
         full=wanted.full or wanted.with_kernel,
         hint=hint_of(wanted),

@@ -138,6 +138,27 @@ class PassedThrough(Case):
             self.assertIn(said, done.stderr)
             self.assertFalse(mark.exists())
 
+    def test_the_name_of_the_output_chooses_the_format(self) -> None:
+        for scene, said in (("mutex", "waits at"), ("nothing", "no thread waited for a lock")):
+            page, document = self.folder / "report.html", self.folder / "report.json"
+            for file in (page, document):
+                file.write_text("text of an earlier run", encoding="utf-8")
+                self.assertEqual(self.run_it("-o", file, "--", PROGRAM, scene).returncode, 0)
+            text = page.read_text(encoding="utf-8")
+            self.assertTrue(text.startswith("<!DOCTYPE html>"), text[:100])
+            self.assertIn(said, text)
+            self.assertIn("version", json.loads(document.read_text(encoding="utf-8")))
+            done = self.run_it("-o", page, "--format", "text", "--", PROGRAM, scene)
+            self.assertNotIn("<", page.read_text(encoding="utf-8")[:1])
+            self.assertEqual(done.returncode, 0)
+        for words, wrong in (
+            (("--format", "html"), "name it with -o FILE"),
+            (("-o", "x.html", "--distortion", "1"), "--distortion has no page"),
+        ):
+            done = self.run_it(*words, "--", PROGRAM, "nothing")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(wrong, done.stderr)
+
     def test_a_missing_program_is_reported(self) -> None:
         done = self.run_it("no-such-program")
         self.assertEqual(done.returncode, 127)
