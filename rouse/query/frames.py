@@ -63,18 +63,25 @@ def calls(database: Database, sites: Iterable[str]) -> Calls:
     )
     found: Known = {}
     outermost: dict[tuple[str, str], Row] = {}
+    files = {(row["process"], row["function"] or ""): own_file(row) for row in rows}
     for row in rows:
         key = (row["process"], row["site"])
         outermost[key] = row
         if is_library(row):
             continue
-        file = "" if LIBRARY_SOURCES.search(row["file"] or "") else row["file"] or ""
         own = found.setdefault(key, [])
+        # The file is that of the innermost function, which may be inlined from a header.
         for name in (row["function"] or "", *(row["within"] or "").split("\n")):
             if name and not LIBRARY_NAMES.match(name):
-                own.append(Function(short(name), posixpath.basename(file)))
+                own.append(Function(short(name), files.get((row["process"], name), "")))
     cut = {key for key, row in outermost.items() if not is_beginning(row)}
     return Calls(found, continued(found, cut))
+
+
+def own_file(row: Row) -> str:
+    """Return the file of a row's function, without its folder. Empty: not known, or a library's."""
+    file = row["file"] or ""
+    return "" if LIBRARY_SOURCES.search(file) else posixpath.basename(file)
 
 
 def is_library(row: Row) -> bool:

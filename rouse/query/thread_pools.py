@@ -45,6 +45,8 @@ class Pool:
     served: list[Row]  # the waits of its threads while they serve
     inner: list[Row]  # those for other requests to the same pool
     paused_ns: int  # how long the threads that send requests waited for other things
+    # Requests wait until one is taken, not until they are served: for room in a queue.
+    waits_for_room: bool
 
     @property
     def name(self) -> str:
@@ -203,6 +205,9 @@ def pool_of(
             others.append(row)
     if sum(row["count"] for row in asked) < ASKED_LEAST:
         return None
+    takes = all(functions_of(row, "wake_site", known)[0] == loop[0] for row in asked)
+    if takes and level == 0 and len(loop) > 1:
+        return None  # it takes from a queue, for its caller
     often = [row for row in idle if row["count"] >= ASKED_LEAST]
     senders = names_of(often, "wake_site", known)
     outside = names_of(idle, "wake_site", known) | names_of(asked, "wait_site", known)
@@ -212,7 +217,7 @@ def pool_of(
         if (process, row["wait_site"]) in cut and not names_of([row], "wait_site", known) & outside
     ]
     paused = sum_of([row for row in others if row not in deep])
-    return Pool(user, idle, asked, senders, served + deep, inner, paused)
+    return Pool(user, idle, asked, senders, served + deep, inner, paused, takes and level > 0)
 
 
 def names_of(rows: list[Row], key: str, known: frames.Known) -> frozenset[str]:
@@ -338,24 +343,25 @@ def small(pool: Pool, program: Program) -> Finding | None:
     expected: float | None
     expected = max(min((rest + asked_ns) / max(rest + takes_ns, 1.0), free, most), 1.0)
     about = f", about {expected:.2f}x"
-    if pool.inner and not pool.is_parallel:  # how many inner ones follow each other is not known
+    # How many inner ones follow each other is not known, nor how many wait for room behind each.
+    if (pool.inner and not pool.is_parallel) or pool.waits_for_room:
         about, expected = "", None
     if most < LEAST_GAIN:
         return None
     does, larger = "", "A larger pool"
     if pool.served:
         longest = max(pool.served, key=lambda row: row["wait_ns"])
-        does = f", which wait mostly at {longest['label']}"
+        does = f", which wait mostly at {longest['label']},"
     if pool.inner:
         longest = max(pool.inner, key=lambda row: row["wait_ns"])
         does = (
             f", of which {sum_of(pool.inner) / wall:.1f} wait for other requests to the same pool"
-            f" at {longest['label']}"
+            f" at {longest['label']},"
         )
         larger = "A larger pool, or another one for the inner requests,"
     text = (
         f"{pool.name} is too small: {queued / wall:.1f} requests wait on average until"
-        f" {pool.user.name} has served others, {duration(queued)} in all, and its threads{does},"
+        f" {pool.user.name} has served others, {duration(queued)} in all, and its threads{does}"
         f" have no time for more. {larger} gains at most {most:.2f}x{about}"
         f" the throughput [{SMALL_POOL}]"
     )

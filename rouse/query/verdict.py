@@ -217,7 +217,8 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     held_at = " ".join(finding.text for finding in findings)
     findings += [onion.finding] if onion else []
     threads, slow = thread_pools.find(database, program), stages.find(database, program)
-    findings += threads.findings + slow.findings
+    findings += [each for each in threads.findings if each.waiter not in slow.waits]
+    findings += slow.findings
     findings += [
         each
         for each in polling.find(database, program, threads.served | slow.served)

@@ -627,6 +627,32 @@ class SlowStage(unittest.TestCase):
         self.assertAlmostEqual(slow.gain_most or 0, 10)
         self.assertIn("waits mostly at ask_device+0x1", slow.text)
 
+    def test_the_last_stage_of_a_line_is_the_slowest_one(self) -> None:
+        """A reader waits for room behind a packer, which waits for room behind a sender."""
+        wait = {"kind": "futex", "useful": 900, "wait_ns": 900 * MS}
+        wakes = [
+            {**wait, "wait_site": "0x6450", "wake_site": "0x6460"},
+            {**wait, "wait_site": "0x6470", "wake_site": "0x6480"},
+            {**wait, "kind": "sleep", "wait_site": "0x6490"},
+            # In the beginning, each waits for something to do.
+            {**wait, "wait_ns": 5 * MS, "wait_site": "0x6460", "wake_site": "0x6450"},
+            {**wait, "wait_ns": 5 * MS, "wait_site": "0x6480", "wake_site": "0x6470"},
+        ]
+        sites = (
+            *site(0x6450, "put+0x1", "read_lines+0x1"),
+            *site(0x6460, "take+0x1", "pack+0x1"),
+            *site(0x6470, "put+0x1", "pack+0x2"),
+            *site(0x6480, "take+0x1", "ship+0x1"),
+            *site(0x6490, "upload+0x1", "ship+0x2"),
+        )
+        some = [*threads(2, sem=900, usr=100), *threads(1, sleep=900)]
+        (slow,) = found(threads=some, sites=sites, wakes=wakes)
+        self.assertEqual((slow.kind, slow.holder), (stages.SLOW_STAGE, "ship"))
+        self.assertEqual(slow.blame_ns, 1800 * MS)
+        self.assertIn("waits mostly at upload+0x1", slow.text)
+        never = found(threads=some, sites=sites, wakes=wakes[:3])  # an input that has nothing
+        self.assertNotIn(stages.SLOW_STAGE, [each.kind for each in never])
+
     def test_input_that_is_slow_is_no_stage(self) -> None:
         self.assertEqual(self.rows(0, 900, 900), [])
 
