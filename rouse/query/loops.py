@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from rouse.query import measures
+from collections import defaultdict
+
+from rouse.query import frames, gain, measures
 from rouse.query.finding import LEAST_NS, Finding, Row
 from rouse.query.program import Program
+from rouse.query.shares import LOOKS
 from rouse.tables.engine import Database
 from rouse.tables.views import quoted, texts
 from rouse.text import duration, share
@@ -56,7 +59,52 @@ def find(database: Database, program: Program) -> list[Finding]:
         ]
         if own:
             found.append(finding(thread, own[0], stopped, program))
-    return found
+    return found or unnamed(database, program)
+
+
+def unnamed(database: Database, program: Program) -> list[Finding]:
+    """The same where the loop's thread has the name of others, so that its states are not known.
+
+    Its waits are those of the function that runs from its beginning on.
+    """
+    rows = database.rows(measures.waits_and_wakes())
+    kinds = {*LOOKS, *(kind for some in STOPS.values() for kind in some)}
+    rows = [row for row in rows if row["kind"] in kinds]
+    known = frames.functions(database, {row["wait_site"] for row in rows})
+    waits: defaultdict[tuple[str, frames.Function], list[Row]] = defaultdict(list)
+    for row in rows:
+        if functions := known.get((row["process"], row["wait_site"])):
+            waits[row["process"], functions[-1]].append(row)
+    accepted = {
+        thread.get("process", ""): (thread.get("accepted") or 0, thread.get("threads") or 0)
+        for thread in sorted(program.threads, key=lambda thread: thread.get("accepted") or 0)
+    }
+    return [
+        loop
+        for (process, function), own in waits.items()
+        if accepted.get(process, (0, 0))[0] >= ACCEPTED_LEAST
+        and accepted[process][1] > 1
+        and (loop := loop_of(function, accepted[process][0], own, program))
+    ]
+
+
+def loop_of(
+    function: frames.Function, accepted: int, waits: list[Row], program: Program
+) -> Finding | None:
+    wall = program.wall_ns or 1
+    looks, stops = (
+        [row for row in waits if (row["kind"] in LOOKS) == looks] for looks in (True, False)
+    )
+    idle, stopped = (sum(row["wait_ns"] for row in some) for some in (looks, stops))
+    if not looks or idle + stopped > NEARLY * wall or stopped < max(LEAST * wall, LEAST_NS):
+        return None
+    most = None
+    if idle < (1 - BUSY) * wall:
+        # The rest is its own work, and waits for processors.
+        most = gain.allowed(wall / max(min(wall - stopped - idle, program.ran_ns) / 2, 1.0))
+        ran = max(program.ran_ns / 2, 1.0)
+        most = max(min(most, program.processors * wall / ran), 1.0)
+    return said(f"the thread of {function.label}", accepted, stops[0], stopped, wall, most)
 
 
 def finding(thread: Row, stop: Row, stopped: float, program: Program) -> Finding:
@@ -64,18 +112,25 @@ def finding(thread: Row, stop: Row, stopped: float, program: Program) -> Finding
     wall = thread["wall_ns"] or 1
     idle = program.sum("accept", "poll", rows=[thread])
     name = f"thread {thread['name']}" if thread.get("name") else "a thread"
-    each = duration(stop["wait_ns"] / max(stop["count"], 1))
-    text = (
-        f"{name} serves {thread['accepted']:,} connections, and none of them for"
-        f" {share(stopped / wall)} % of its time: it waits at {stop['label']}, {stop['count']:,}"
-        f" times for {each}"
-    )
     most = None
     if idle < (1 - BUSY) * wall:
         # The cost of the calls that stop it is not known.
         ran = program.sum("usr", rows=[thread]) * min(1 - program.in_kernel, 0.5)
         rest = wall - stopped - program.sum("usr", "lat", "accept", "poll", rows=[thread])
         most = wall / max(ran + max(rest, 0.0), 1.0)
+    return said(name, thread["accepted"], stop, stopped, wall, most)
+
+
+def said(
+    name: str, accepted: int, stop: Row, stopped: float, wall: float, most: float | None
+) -> Finding:
+    """most: None if the thread is free at times."""
+    each = duration(stop["wait_ns"] / max(stop["count"], 1))
+    text = (
+        f"{name} serves {accepted:,} connections, and none of them for {share(stopped / wall)} %"
+        f" of its time: it waits at {stop['label']}, {stop['count']:,} times for {each}"
+    )
+    if most is not None:
         text += f". If another thread did that, at most {most:.2f}x the throughput [{BLOCKED_LOOP}]"
     else:
         text += (

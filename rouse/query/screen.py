@@ -95,12 +95,18 @@ class Place:
 
 
 def head(processes: Iterable[Row]) -> str:
-    """Return what ran, for how long, and its CPU time."""
+    """Return what ran, for how long, and its CPU time. The program that ran longest comes first."""
     rows = list(processes)
     if not rows:
         return "No process was recorded"
-    programs = Counter(posixpath.basename(row["program"]) or "?" for row in rows)
-    named = [f"{name} x{n}" if n > 1 else name for name, n in programs.most_common()]
+    programs: Counter[str] = Counter()
+    ran_ns: Counter[str] = Counter()
+    for row in rows:
+        name = posixpath.basename(row["program"]) or "?"
+        programs[name] += 1
+        ran_ns[name] += row["cpu_ns"] or 0
+    order = sorted(programs, key=lambda name: (-ran_ns[name], -programs[name]))
+    named = [f"{name} x{programs[name]}" if programs[name] > 1 else name for name in order]
     if len(rows) == 1:
         is_running = facts.state_of(rows[0], time.time_ns()) == facts.RUNS
         named[0] += f" {rows[0]['pid']}" + (", still running" if is_running else "")

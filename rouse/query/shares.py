@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from rouse.query import measures
 from rouse.query.finding import LEAST_NS, Finding, Row
 from rouse.query.listeners import waits_at
 from rouse.query.program import Program
@@ -13,6 +14,7 @@ UNEVEN = "uneven-accept"
 JAIN_MOST = 0.7  # Jain's index of the processes' connections; 1: all have equally many
 EACH_LEAST = 2  # connections per process
 BUSY_LEAST, IDLE_MOST = 0.5, 0.5  # of the busiest process, and of the others compared with it
+LOOKS = ("epoll", "poll", "set")  # the kinds of waits for several descriptors
 AT_WORK = ("usr", "lat", "mutex", "rwlock", "io", "sleep", "cond", "sem")
 ACCEPTED = """
 SELECT listener, process, MAX(name) AS name, SUM(accepted) AS accepted FROM listeners
@@ -24,8 +26,36 @@ def find(database: Database, program: Program) -> list[Finding]:
     listeners: dict[str, list[Row]] = {}
     for row in database.rows(ACCEPTED):
         listeners.setdefault(row["listener"], []).append(row)
-    found = [finding(database, rows, program) for rows in listeners.values() if len(rows) > 1]
+    if not listeners:
+        return []
+    looks = places_of_looks(database)
+    found = [
+        finding(database, rows + without_any(rows, looks), program) for rows in listeners.values()
+    ]
     return [each for each in found if each]
+
+
+def places_of_looks(database: Database) -> dict[str, set[str]]:
+    """By process, the places at which it waits for its descriptors."""
+    found: dict[str, set[str]] = {}
+    for row in database.rows(measures.waits_and_wakes()):
+        if row["kind"] in LOOKS:
+            found.setdefault(row["process"], set()).add(row["label"])
+    return found
+
+
+def without_any(rows: list[Row], looks: dict[str, set[str]]) -> list[Row]:
+    """Rows for the processes that wait at the same place, and never called accept.
+
+    Their set has the listener, but the others are faster.
+    """
+    known = {row["process"] for row in rows}
+    places = set().union(*(looks.get(process, set()) for process in known))
+    return [
+        {"process": process, "accepted": 0, "name": None}
+        for process in sorted(looks)
+        if process not in known and looks[process] & places
+    ]
 
 
 def busy(process: str, program: Program) -> float:
@@ -37,6 +67,8 @@ def busy(process: str, program: Program) -> float:
 
 def finding(database: Database, rows: list[Row], program: Program) -> Finding | None:
     """rows: the processes of one listener."""
+    if len(rows) < 2:
+        return None
     counts = [int(row["accepted"]) for row in rows]
     whole, squares = sum(counts), sum(count * count for count in counts)
     if whole < EACH_LEAST * len(rows) or whole * whole > JAIN_MOST * len(rows) * squares:

@@ -103,8 +103,7 @@ def join_chains(stages: list[Stage], known: frames.Known) -> None:
         left = [
             name
             for name, rows in stage.sides.items()
-            if stage.is_output
-            or any(waits_in & innermost(row, "wake_site", known) for row in rows)
+            if stage.is_output or any(waits_in & innermost(row, "wake_site", known) for row in rows)
         ]
         seen = {stage.function.name}
         while left:

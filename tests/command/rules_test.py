@@ -722,6 +722,28 @@ class BlockedLoop(unittest.TestCase):
         self.assertAlmostEqual(loop.gain_most or 0, 1000 / 150)
         self.assertIsNone(loop.gain)
 
+    def test_thread_whose_states_are_in_a_sum_with_others(self) -> None:
+        """Eight clients in the same process have its name."""
+        sites = (
+            *site(0x6210, "append+0x1", "serve+0x1"),
+            *site(0x6220, "serve+0x2"),
+            *site(0x6230, "ask+0x1", "client+0x1"),
+        )
+        wait = {"useful": 100, "wait_site": "0x6210", "wait_ns": 900 * MS}
+        wakes = [
+            {**wait, "kind": "sleep"},
+            {**wait, "kind": "epoll", "wait_site": "0x6220", "wait_ns": 50 * MS},
+            {**wait, "kind": "read", "wait_site": "0x6230", "wait_ns": 8000 * MS},
+        ]
+        states = {"io": 8000 * MS, "sleep": 950 * MS, "poll": 50 * MS, "wall_ns": 9000 * MS}
+        group = {"name": "t", "threads": 9, "accepted": 8, **states}
+        (loop,) = found(threads=[], groups=[group], sites=sites, wakes=wakes)
+        self.assertEqual((loop.kind, loop.holder), (loops.BLOCKED_LOOP, "append+0x1"))
+        self.assertEqual(loop.blame_ns, 900 * MS)
+        self.assertGreater(loop.gain_most or 0, 8)
+        twice = [wakes[0], {**wakes[1], "wait_ns": 1050 * MS}, wakes[2]]  # two threads, or more
+        self.assertEqual(found(threads=[], groups=[group], sites=sites, wakes=twice), [])
+
     def test_thread_that_is_free_at_times_loses_no_throughput(self) -> None:
         (loop,) = self.rows(300, 600)
         self.assertIsNone(loop.gain_most)
@@ -1597,6 +1619,23 @@ class UnevenAccept(unittest.TestCase):
         self.assertEqual((uneven.kind, uneven.object), (shares.UNEVEN, ":80"))
         self.assertEqual((uneven.holder, uneven.blame_ns), ("host:0:7", 900 * MS))
         self.assertIn("took 7 of 8 connections and is busy 95 %", uneven.text)
+
+    def test_processes_that_never_come_to_accept(self) -> None:
+        pids = [f"host:{number}:7" for number in range(4)]
+        some = [
+            {**threads(1, io=ms, poll=1000 - ms)[0], "process": pid}
+            for pid, ms in zip(pids, (950, 0, 0, 0), strict=True)
+        ]
+        taken = [{"process": pids[0], "listener": "0x7", "name": ":80", "accepted": 9}]
+        wait = {"kind": "epoll", "wait_site": "0x6210", "waiting": 1, "wait_ns": 1000 * MS}
+        sites = [{**row, "process": pid} for pid in pids for row in site(0x6210, "serve+0x1")]
+        waits = [{**wait, "process": pid} for pid in pids[1:3]]
+        wakes = [{"kind": "epoll", "process": pids[0], "wait_site": "0x6210", "useful": 9}]
+        known = {"threads": some, "listeners": taken, "sites": sites, "wakes": wakes}
+        (uneven,) = found(**known, open_waits=waits)
+        self.assertEqual((uneven.kind, uneven.object), (shares.UNEVEN, ":80"))
+        self.assertIn("one of 3 processes took 9 of 9 connections", uneven.text)
+        self.assertEqual(found(**known), [])
 
     def test_processes_with_equal_shares(self) -> None:
         self.assertEqual(self.rows([2, 2, 2, 2], [950, 900, 100, 100]), [])
