@@ -6,6 +6,7 @@ The finding of the other lock has their blame too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from rouse.query.finding import Finding, Row, lock_words
 from rouse.query.program import Program
 from rouse.query.rwlocks import CONVOY
 from rouse.tables.engine import Database
-from rouse.text import duration
+from rouse.text import counted, duration
 
 MOSTLY = 0.5
 NEAR_BYTES = 8  # between the words of a lock that is made of several futexes
@@ -30,6 +31,7 @@ def joined(pairs: Sequence[Pair], program: Program, database: Database) -> list[
 def with_outer(pairs: Sequence[Pair], program: Program) -> list[Pair]:
     """Add the waits for locks whose holders wait for another lock for most of their time."""
     left = list(pairs)
+    behind: dict[int, list[Row]] = {}
     for row, finding in pairs:
         held = row["hold_ns"]
         if finding or not held or row["inside_lck_ns"] <= MOSTLY * held or not row["wait_ns"]:
@@ -39,20 +41,24 @@ def with_outer(pairs: Sequence[Pair], program: Program) -> list[Pair]:
             for at, (other, known) in enumerate(left)
             if known and other["process"] == row["process"]
         ]
-        if len(inner) != 1:
-            continue  # which of several they wait for is not known
-        other, known = left[inner[0]]
+        if len(inner) == 1:  # else which of several they wait for is not known
+            behind.setdefault(inner[0], []).append(row)
+    for at, rows in behind.items():
+        other, known = left[at]
         assert known
-        longest = side_of(row, program)
-        waiter = longest["site_label"] if longest else ""
-        more = f"; {waiter or 'another thread'} waits {duration(row['wait_ns'])} behind it, for a"
-        more += " lock whose holders wait for this one"
+        waits: Counter[str] = Counter()
+        for row in rows:
+            longest = side_of(row, program)
+            waits[longest["site_label"] if longest else "another thread"] += row["wait_ns"]
+        (waiter, wait_ns), *_ = waits.most_common(1)
+        elsewhere = sum(waits.values()) - wait_ns
+        more = f"; {waiter} waits {duration(wait_ns)} behind it"
+        more += f", and others {duration(elsewhere)}" if elsewhere else ""
+        locks = "a lock" if len(rows) == 1 else counted(len(rows), "lock")
+        more += f", for {locks} whose holders wait for this one"
         before, until, after = known.text.partition(". Without these waits")
-        text = before + more + until + after
-        left[inner[0]] = (
-            other,
-            replace(known, text=text, blame_ns=known.blame_ns + row["wait_ns"]),
-        )
+        blame = known.blame_ns + sum(waits.values())
+        left[at] = (other, replace(known, text=before + more + until + after, blame_ns=blame))
     return left
 
 

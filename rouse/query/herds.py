@@ -28,6 +28,15 @@ def without_work(count: int, program: Program) -> int:
     return max(count - program.herd_calls, 0)
 
 
+def is_alone(rows: list[Row], useless: int, program: Program) -> bool:
+    """Whether at most one thread waits there at a time, so that no call wakes several.
+
+    Its wake-ups count as false if it does too little to be seen. A race is lost to another thread.
+    """
+    waited: int = sum(row["wait_ns"] + row["late_ns"] for row in rows)
+    return waited < program.wall_ns and sum(row["false_"] for row in rows) >= MOSTLY * useless > 0
+
+
 def find(
     program: Program, waiters: Collection[str], of_jvm: Collection[tuple[str, str]]
 ) -> list[Finding]:
@@ -45,7 +54,7 @@ def find(
     for rows in sites.values():
         useless = sum(row["lost_race"] + row["false_"] for row in rows)
         count = sum(row["count"] for row in rows)
-        if rows[0]["wait_label"] in waiters:
+        if rows[0]["wait_label"] in waiters or is_alone(rows, useless, program):
             continue
         if rows[0]["kind"] == "futex":
             useless = max(useless, without_work(count, program))

@@ -225,6 +225,10 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
     most, expected, more = gains_without(row, load, program)
     if most < LEAST_GAIN and not more:
         return None
+    if role == rwlocks.WRITER and whom == holder and busy < 1:
+        # The readers alone wait, and work in the rest of the time.
+        most = max(most, gain.allowed(1 / (1 - busy)))
+        expected = max(expected, 1 / (1 - busy))
     is_unseen = unseen_inside(row, sharing(row, program), program) > MOSTLY * own.held_ns
     kind = UNDER_LOCK if is_unseen or own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
     does, is_on_disk = "", False

@@ -58,8 +58,26 @@ def find(database: Database, program: Program) -> list[Finding]:
             if row["kind"] in kinds and row["wait_ns"] <= NEARLY * program.sum(state, rows=[thread])
         ]
         if own:
+            own = of_loops(own, database) or own
             found.append(finding(thread, own[0], stopped, program))
     return found or unnamed(database, program)
+
+
+def of_loops(rows: list[Row], database: Database) -> list[Row]:
+    """Return the waits of functions that wait for several descriptors besides."""
+    looks = [
+        row
+        for row in database.rows(measures.waits_and_wakes())
+        if row["kind"] in LOOKS and row["process"] == rows[0]["process"]
+    ]
+    known = frames.functions(database, {row["wait_site"] for row in (*rows, *looks)})
+
+    def outermost(row: Row) -> str:
+        functions = known.get((row["process"], row["wait_site"]))
+        return functions[-1].name if functions else ""
+
+    loops = {outermost(row) for row in looks} - {""}
+    return [row for row in rows if outermost(row) in loops]
 
 
 def unnamed(database: Database, program: Program) -> list[Finding]:

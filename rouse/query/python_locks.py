@@ -7,6 +7,7 @@ for a lock of its own. For a lock that is shared, several threads wait at the sa
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 
@@ -74,6 +75,14 @@ def find(database: Database, program: Program, sampled: Running | None = None) -
     return [each for each in found if each]
 
 
+def is_of_library(finding: Finding, sampled: Running | None) -> bool:
+    """Whether threads wait for the lock in modules of Python alone, as those of a queue."""
+    stacks = sampled.python_all if sampled else []
+    mine = [stack for stack in stacks if stack.place[1] == finding.waiter]
+    files = [match["file"] for stack in mine if (match := stack.match)]
+    return bool(files) and all(PYTHON_LIBRARY.search(file) for file in files)
+
+
 def finding(row: Row, program: Program, sampled: Running | None) -> Finding | None:
     # Threads also wait for conditions of the interpreter lock, which all of them share.
     states = ("sem",) if row["kind"] == "semaphore" else ("cond", "sem")
@@ -86,6 +95,15 @@ def finding(row: Row, program: Program, sampled: Running | None) -> Finding | No
     )
     threads = lived(row["process"], program)
     waiter, holder = sides(mine, row["wait_ns"] / (program.wall_ns or 1), threads)
+    # If it is known which threads use the lock, the others do not count.
+    shares = sharing(mine, waiter)
+    wall = program.wall_ns or 1
+    least, used = (part * threads * wall - row["wait_ns"] for part in shares)
+    if used > 0:
+        ran = wall / max(least_ran(program.ran_ns, row["waits"], program), 1.0)
+        expected = max(expected, min((used + row["wait_ns"]) / used, ran))
+        at_once = (least + row["wait_ns"]) / least if least > 0 else ran
+        most = max(most, gain.allowed(min(at_once, ran)), expected)
     why = f" ({sampled.python_why})" if sampled and sampled.python_why else ""
     where = f"{waiter} waits" if waiter else f"threads wait, it is not known where{why}"
     until = f", while its holder is mostly in {holder}" if holder else ""
@@ -98,6 +116,26 @@ def finding(row: Row, program: Program, sampled: Running | None) -> Finding | No
         *(PYTHON_LOCK, "a lock of Python", waiter or row["label"], holder),
         *(row["wait_ns"], most, expected, text),
     )
+
+
+def sharing(stacks: list[PythonStack], waiter: str) -> tuple[float, float]:
+    """Return the share of the threads that use a lock, with its standard error subtracted and not.
+
+    Their first function waits for the lock.
+    """
+
+    def first(stack: PythonStack) -> str:
+        own = [
+            match["function"]
+            for frame in stack.frames
+            if (match := PYTHON_FRAME.fullmatch(frame)) and not PYTHON_LIBRARY.search(match["file"])
+        ]
+        return own[-1] if own else ""
+
+    using = {first(stack) for stack in stacks if stack.place[1] == waiter}
+    whole = max(sum(stack.samples for stack in stacks), 1)
+    part = sum(stack.samples for stack in stacks if first(stack) in using) / whole
+    return part - math.sqrt(part * (1 - part) / whole), part
 
 
 def lived(process: str, program: Program) -> float:

@@ -22,6 +22,7 @@ from rouse.text import duration
 
 STARVED, CONVOY = "starved-writer", "reader-convoy"
 KINDS = READ, WRITE = "read lock", "write lock"
+WRITER = "a writer"
 STARVED_LEAST = 4  # holds of readers that a writer waits for, where they do not overlap one
 WAITS_LEAST = 10
 SLOW_LEAST = 3  # holds of the mean reader that the slowest one has
@@ -51,7 +52,7 @@ def role_at(database: Database, row: Row, label: str) -> str:
         for found in database.rows(acquisitions())
         if key_of(found) == key_of(row) and found["site_label"] == label
     }
-    return {READ: "a reader", WRITE: "a writer"}[kinds.pop()] if len(kinds) == 1 else ""
+    return {READ: "a reader", WRITE: WRITER}[kinds.pop()] if len(kinds) == 1 else ""
 
 
 def find(database: Database, program: Program) -> dict[Key, Finding]:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 
 from rouse.query import gain, measures
 from rouse.query.demand import least_ran, load_without
-from rouse.query.finding import LEAST_NS, Finding, Row
+from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row
 from rouse.query.polling import function_of
-from rouse.query.program import Program
+from rouse.query.program import STATES, Program
 from rouse.query.ran import TELLING, Running, Stack, busiest, busiest_thread
 from rouse.query.specs import address
 from rouse.tables.engine import Database
@@ -28,6 +28,8 @@ LONGER = 2.0  # times as long as the others on average runs the thread that has 
 THREADS_LEAST, THREADS_MOST = 3, 256
 SHORT_LEAST, SHORT_MOST = 0.05, 0.5
 AT_WORK = ("usr", "lat", "mutex", "rwlock", "io", "sleep")
+# Waits of the others at a barrier, for each of the thread that hands out the work, and how long.
+PEERS_LEAST, PEERS_MOST = 0.9, 0.25
 # Kinds of waits in which a thread does its work.
 SLOW_KINDS = ("read", "write", "sync", "connect", "message", "sleep")
 BUSY = 0.7  # of the threads' time
@@ -155,13 +157,22 @@ def barriers(
         sites.setdefault((row["process"], row["wait_site"]), []).append(row)
         counts[row["process"]] += row["count"]
     found = []
+    coordinators = {
+        (some[0]["process"], function_of(some[0]["wait_label"]))
+        for some in sites.values()
+        if is_coordinator(some, rows)
+    }
+    least = max(LEAST_SHARE * program.sum(*STATES), LEAST_NS)
     for (process, _), some in sites.items():
+        of = {function_of(row[side]) for row in some for side in ("wait_label", "wake_label")}
+        if any((process, function) in coordinators for function in of):
+            continue
         first = max(some, key=lambda row: row["wait_ns"])
         wait_ns, count = (sum(row[key] for row in some) for key in ("wait_ns", "count"))
         states = ("join",) if first["kind"] == "barrier" else ("cond", "sem")
         load = load_without(wait_ns, states, program)
         most, expected = gain.bound(load, []), gain.estimate(load, [])
-        if wait_ns < LEAST_NS or count < BARRIER_LEAST or expected < LEAST_GAIN:
+        if wait_ns < least or count < BARRIER_LEAST or expected < LEAST_GAIN:
             continue
         queued_ns = queued_for(process, program, states, counts[process])
         is_queued = queued_ns > QUEUED_MOST * wait_ns
@@ -182,6 +193,21 @@ def barriers(
         last = work or first["wake_label"]
         found.append(Finding(STRAGGLER, name, waiter, last, wait_ns, most, expected, text))
     return found
+
+
+def is_coordinator(some: list[Row], rows: list[Row]) -> bool:
+    """Whether one thread waits there each time, for others that hardly wait for each other.
+
+    It hands out the work, and has none itself.
+    """
+    objects = {(row["process"], row["object"]) for row in some}
+    peers = [row for row in rows if (row["process"], row["object"]) in objects and row not in some]
+    alone, others = (sum(row["count"] for row in part) for part in (some, peers))
+    each, each_peer = (
+        sum(row["wait_ns"] for row in part) / max(sum(row["count"] for row in part), 1)
+        for part in (some, peers)
+    )
+    return bool(others >= PEERS_LEAST * alone and each_peer < PEERS_MOST * each)
 
 
 def times(database: Database, process: str, groups: Sequence[Row], threads: int) -> int:

@@ -230,12 +230,18 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings += stragglers.find(database, program, sampled, small.barriers)
     findings += joins.find(database, program, sampled)
     findings += java_locks.find(database, program, sampled) + java_pools.find(program, sampled)
-    findings += interpreter.find(database, program, sampled) + spins.yields(database, program)
+    of_interpreter = interpreter.find(database, program, sampled)
+    findings += of_interpreter + spins.yields(database, program)
     findings += spins.loops(program, sampled)
     findings += shares.find(database, program) + accept_herds.find(database, program)
     findings += handovers.find(database, program) + loops.find(database, program)
     findings += known_locks.find(database, program)
-    of_python = python_locks.find(database, program, sampled)
+    of_python = [
+        each
+        for each in python_locks.find(database, program, sampled)
+        # The thread that has it waits to run.
+        if not (of_interpreter and python_locks.is_of_library(each, sampled))
+    ]
     findings += of_python
     of_executors = python_locks.executors(program, sampled)
     findings += of_executors
