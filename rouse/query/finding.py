@@ -72,6 +72,12 @@ def lock_name(row: Row) -> str:
     return address(row["lock"])
 
 
+def lock_names(rows: Iterable[Row]) -> list[str]:
+    """Return the names of locks, each once."""
+    names = Counter(lock_name(row) for row in rows)
+    return [f"{name} ({n} locks)" if n > 1 else name for name, n in names.items()]
+
+
 def lock_words(row: Row, place: str) -> str:
     """Return the words for a lock in a text. place: the label of a site that acquires it.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rouse.query.finding import Row
@@ -18,6 +18,8 @@ from rouse.tables.views import NOT_KNOWN, names, quoted
 # A template's name begins with the type of its result, and that of a method of a trait with `<`.
 LIBRARY_NAMES = re.compile(r"^([\w ]+[*&]* )?<*(std|__gnu_cxx|core|alloc)::|^_")
 SITES_MOST = 500  # of one query
+# Functions that only sleep, on behalf of their callers.
+SLEEPER = re.compile(r"(?:^|_|::)[mun]?(?:sleep|nap|delay|pause)", re.IGNORECASE)
 # Where threads begin, in programs and in libc, whose functions often have no names.
 LIBC = re.compile(r"/(libc|libpthread)[-.][^/]*$")
 BEGINNINGS = ("clone", "clone3", "__clone", "__clone3", "start_thread", "_start")
@@ -118,6 +120,40 @@ def continued(found: Known, cut: set[tuple[str, str]]) -> set[tuple[str, str]]:
         if not begins:
             unknown.add((process, site))
     return unknown
+
+
+def without_helpers(known: Known, locking: Collection[str] = ()) -> Known:
+    """The functions of sleeps, without those at the innermost end that only sleep for others.
+
+    Their names say so, or they are called by several functions, and acquire no lock.
+    """
+    by_name: dict[tuple[str, str], set[str]] = {}
+    for (process, _), own in known.items():
+        for function, caller in itertools.pairwise(own):
+            by_name.setdefault((process, function.name), set()).add(caller.name)
+
+    def is_helper(process: str, name: str) -> bool:
+        several = len(by_name[process, name]) > 1 and name not in locking
+        return several or bool(SLEEPER.search(name))
+
+    found = {}
+    for (process, site), own in known.items():
+        at = 0
+        while at + 1 < len(own) and is_helper(process, own[at].name):
+            at += 1
+        found[process, site] = own[at:]
+    return found
+
+
+def label_of(row: Row, known: Known, outer: Known) -> str:
+    """Return the label of a row's wait, with its caller if it is in a helper.
+
+    outer: what without_helpers made of known.
+    """
+    key, label = (row["process"], row["wait_site"]), str(row["label"])
+    own = outer.get(key, [])
+    is_helper = own != known.get(key, []) and " from " not in label
+    return f"{label} from {own[0].name}" if is_helper else label
 
 
 def common(waiter: Sequence[Function], waker: Sequence[Function], near: int) -> Function | None:

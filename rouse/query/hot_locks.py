@@ -28,6 +28,7 @@ from rouse.query.finding import (
     Finding,
     Row,
     lock_name,
+    lock_names,
     lock_words,
     most_of,
 )
@@ -123,7 +124,7 @@ def longest_inside(database: Database, side: Row, kinds: Sequence[str]) -> tuple
     And how long they were, with those before and after the lock.
     """
     rows = database.rows(f"""
-SELECT MAX(l.label) AS label, SUM(w.wait_ns) AS wait_ns FROM wakes w
+SELECT w.process, w.wait_site, MAX(l.label) AS label, SUM(w.wait_ns) AS wait_ns FROM wakes w
 JOIN labels l ON l.process = w.process AND l.site = w.wait_site
 JOIN sites s ON s.process = w.process AND s.site = w.wait_site
 JOIN sites h ON h.process = w.process AND h.frame = 0 AND (
@@ -131,9 +132,13 @@ JOIN sites h ON h.process = w.process AND h.frame = 0 AND (
 )
 WHERE h.process = {quoted(side["process"])} AND h.site = {quoted(side["holder_site"])}
     AND w.kind IN ({texts(kinds)}) AND s.frame <= {NEAR}
-GROUP BY w.wait_site ORDER BY SUM(w.wait_ns) DESC LIMIT 1
+GROUP BY w.process, w.wait_site ORDER BY SUM(w.wait_ns) DESC LIMIT 1
 """)
-    return (rows[0]["label"] or "", rows[0]["wait_ns"]) if rows else ("", 0)
+    if not rows or not rows[0]["label"]:
+        return "", rows[0]["wait_ns"] if rows else 0
+    known = frames.functions(database, {rows[0]["wait_site"]})
+    label = frames.label_of(rows[0], known, frames.without_helpers(known))
+    return label, rows[0]["wait_ns"]
 
 
 def woken_often(row: Row, program: Program) -> str:
@@ -170,9 +175,9 @@ def gains_without(row: Row, load: gain.Load, program: Program) -> tuple[float, f
     keys = [key, *own.others]
     parts = [each.part for other in keys if (each := apart.find(rows[other], program))]
     all_most, all_expected = apart.gains(load, keys, [part / sum(parts) for part in parts])
-    names = [lock_name(rows[other]) for other in own.others[:NAMED_MOST]]
-    left = len(own.others) - len(names)
-    named = ", ".join(names) + (f" and {left} more" if left else "")
+    names = lock_names([rows[other] for other in own.others])
+    left = len(names) - NAMED_MOST
+    named = ", ".join(names[:NAMED_MOST]) + (f" and {left} more" if left > 0 else "")
     more = (
         f"; without those of other threads for {named} too at most {all_most:.2f}x, about"
         f" {all_expected:.2f}x"

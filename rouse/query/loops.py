@@ -58,13 +58,12 @@ def find(database: Database, program: Program) -> list[Finding]:
             if row["kind"] in kinds and row["wait_ns"] <= NEARLY * program.sum(state, rows=[thread])
         ]
         if own:
-            own = of_loops(own, database) or own
-            found.append(finding(thread, own[0], stopped, program))
+            found.append(finding(thread, of_loops(own, database)[0], stopped, program))
     return found or unnamed(database, program)
 
 
 def of_loops(rows: list[Row], database: Database) -> list[Row]:
-    """Return the waits of functions that wait for several descriptors besides."""
+    """Return the waits of functions that wait for several descriptors besides, or else all."""
     looks = [
         row
         for row in database.rows(measures.waits_and_wakes())
@@ -77,7 +76,9 @@ def of_loops(rows: list[Row], database: Database) -> list[Row]:
         return functions[-1].name if functions else ""
 
     loops = {outermost(row) for row in looks} - {""}
-    return [row for row in rows if outermost(row) in loops]
+    own = [row for row in rows if outermost(row) in loops] or rows
+    outer = frames.without_helpers(known)
+    return [{**row, "label": frames.label_of(row, known, outer)} for row in own]
 
 
 def unnamed(database: Database, program: Program) -> list[Finding]:
@@ -89,6 +90,8 @@ def unnamed(database: Database, program: Program) -> list[Finding]:
     kinds = {*LOOKS, *(kind for some in STOPS.values() for kind in some)}
     rows = [row for row in rows if row["kind"] in kinds]
     known = frames.functions(database, {row["wait_site"] for row in rows})
+    outer = frames.without_helpers(known)
+    rows = [{**row, "label": frames.label_of(row, known, outer)} for row in rows]
     waits: defaultdict[tuple[str, frames.Function], list[Row]] = defaultdict(list)
     for row in rows:
         if functions := known.get((row["process"], row["wait_site"])):

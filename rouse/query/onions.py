@@ -9,7 +9,16 @@ from typing import Any
 
 from rouse.query import apart, gain
 from rouse.query.demand import key_of
-from rouse.query.finding import LEAST_NS, LEAST_SHARE, Finding, Row, lock_name, lock_words, most_of
+from rouse.query.finding import (
+    LEAST_NS,
+    LEAST_SHARE,
+    Finding,
+    Row,
+    lock_name,
+    lock_names,
+    lock_words,
+    most_of,
+)
 from rouse.query.program import STATES, Program
 from rouse.text import duration, share
 
@@ -45,7 +54,7 @@ def further(key: Key, load: gain.Load, program: Program) -> str:
     if keys[:1] != [key] or most < WORTH * gain.bound(load, [key]):
         return ""
     rows = {key_of(row): row for row in program.locks}
-    others = " and ".join(lock_name(rows[other]) for other in keys[1:])
+    others = " and ".join(lock_names([rows[other] for other in keys[1:]]))
     expected = gain.estimate(load, keys)
     return f"; without those for {others} too at most {most:.2f}x, about {expected:.2f}x"
 
@@ -77,10 +86,11 @@ def find(program: Program, load_of: Callable[[Row, Program], gain.Load]) -> Onio
     sides = [side for side in program.sides if key_of(side) == keys[0]]
     waiter, holder = most_of(sides, "site_label"), most_of(sides, "holder_label")
     blame = sum(rows[key]["wait_ns"] for key in keys)
+    whom = "another thread there" if holder and holder == waiter else holder
     text = (
         f"{', '.join(named)} hide each other: they are held {', '.join(busy)} % of the time, and"
         f" threads wait {duration(blame)} in all, first at {waiter or 'a place not known'} for"
-        f" {holder or 'a holder that is not known'}. Fixing {named[0]} alone gains at most"
+        f" {whom or 'a holder that is not known'}. Fixing {named[0]} alone gains at most"
         f" {alone:.2f}x, fixing all {len(keys)} at most {most:.2f}x, about {expected:.2f}x"
         f" [{ONION}]"
     )

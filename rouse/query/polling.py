@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -29,8 +27,6 @@ NEAR = 2  # calls between a function that waits and another one that sleeps for 
 EVENTS = ("condition", "semaphore", "futex")
 DESCRIPTORS = ("poll", "set", "epoll")
 ANSWERS = ("read", "message")  # waits that no thread is known to end
-# Functions that only sleep, on behalf of their callers.
-SLEEPER = re.compile(r"(?:^|_|::)[mun]?(?:sleep|nap|delay|pause)", re.IGNORECASE)
 
 
 def under_locks(program: Program) -> set[str]:
@@ -152,29 +148,6 @@ def acquisitions(database: Database) -> list[list[frames.Function]]:
     return [own for own in frames.functions(database, sites).values() if own]
 
 
-def callers(known: frames.Known, locking: Collection[str]) -> frames.Known:
-    """The functions of sleeps, without those at the innermost end that only sleep for others.
-
-    Their names say so, or they are called by several functions, and acquire no lock.
-    """
-    by_name: dict[tuple[str, str], set[str]] = {}
-    for (process, _), own in known.items():
-        for function, caller in itertools.pairwise(own):
-            by_name.setdefault((process, function.name), set()).add(caller.name)
-
-    def is_helper(process: str, name: str) -> bool:
-        several = len(by_name[process, name]) > 1 and name not in locking
-        return several or bool(SLEEPER.search(name))
-
-    found = {}
-    for (process, site), own in known.items():
-        at = 0
-        while at + 1 < len(own) and is_helper(process, own[at].name):
-            at += 1
-        found[process, site] = own[at:]
-    return found
-
-
 def looks(slept: Sequence[frames.Function], acquired: Sequence[Sequence[frames.Function]]) -> bool:
     """Whether the function that sleeps, or one that it calls, acquires a lock.
 
@@ -275,7 +248,7 @@ def find(database: Database, program: Program, served: Collection[str] = ()) -> 
     polls = program.polls
     known = frames.functions(database, {row["site"] for row in polls}) if polls else {}
     acquired = acquisitions(database) if polls else []
-    sleeping = callers(known, {own[0].name for own in acquired})
+    sleeping = frames.without_helpers(known, {own[0].name for own in acquired})
     slept = []
     for row in polls:
         key, label = (row["process"], row["site"]), row["site_label"]

@@ -130,6 +130,8 @@ def find(database: Database, program: Program) -> Slow:
         return found
     sites = {row[key] for row in rows for key in ("wait_site", "wake_site")}
     known = frames.functions(database, sites)
+    outer = frames.without_helpers(known)
+    rows = [{**row, "place": frames.label_of(row, known, outer)} for row in rows]
     for stage in stages_of(rows, known):
         if stage.is_slow(sum_of(events), program) and (slow := finding(stage, program)):
             found.findings.append(slow)
@@ -158,7 +160,7 @@ def finding(stage: Stage, program: Program) -> Finding | None:
     work = max(stage.work, key=lambda row: row["wait_ns"], default=None)
     does = ""
     if work and sum_of(stage.work) > MOSTLY * wall:
-        does = f", and waits mostly at {work['label']} meanwhile"
+        does = f", and waits mostly at {work['place']} meanwhile"
     text = (
         f"{stage.function.label} is the slowest stage: on average"
         f" {stage.waited_ns / wall:.1f} threads of other stages wait for it,"

@@ -118,6 +118,8 @@ def find(database: Database, program: Program) -> Found:
         return found
     calls = frames.calls(database, {row[key] for row in rows for key in SITES})
     known = calls.known
+    outer = frames.without_helpers(known)
+    rows = [{**row, "place": frames.label_of(row, known, outer)} for row in rows]
     for pool in pools_of(rows, known, calls.cut):
         finding = None
         if pool.is_behind(program):
@@ -278,7 +280,7 @@ def uneven(pool: Pool, program: Program) -> Finding | None:
     if most < LEAST_GAIN:
         return None
     longest = max(pool.served, key=lambda row: row["wait_ns"], default=None)
-    does = f", which wait mostly at {longest['label']}" if longest else ""
+    does = f", which wait mostly at {longest['place']}" if longest else ""
     text = (
         f"{pool.name}: {idle_ns / wall:.1f} threads wait for work all the time, at"
         f" {never[0]['label']}, and {pool.waiter} waits {duration(asked_ns)} for the others{does}:"
@@ -313,7 +315,7 @@ def full(pool: Pool, program: Program) -> Finding | None:
         return None
     longest = max(pool.served, key=lambda row: row["wait_ns"])
     text = (
-        f"{pool.name} is too small: its threads, which wait mostly at {longest['label']}, have no"
+        f"{pool.name} is too small: its threads, which wait mostly at {longest['place']}, have no"
         f" time for more, while {asked_ns / wall:.1f} threads wait for them on average at"
         f" {pool.waiter}. A larger pool gains at most {single:.2f}x the throughput if each waits"
         f" for one request at a time, else at most {most:.2f}x [{SMALL_POOL}]"
@@ -351,7 +353,7 @@ def small(pool: Pool, program: Program) -> Finding | None:
     does, larger = "", "A larger pool"
     if pool.served:
         longest = max(pool.served, key=lambda row: row["wait_ns"])
-        does = f", which wait mostly at {longest['label']},"
+        does = f", which wait mostly at {longest['place']},"
     if pool.inner:
         longest = max(pool.inner, key=lambda row: row["wait_ns"])
         does = (

@@ -148,7 +148,8 @@ def recordings(keep: Path | None) -> Iterator[Path]:
             f"{keep}: already exists", "name a folder that does not exist yet"
         ) from error
     except OSError as error:
-        raise RouseError(f"{error.filename}: {error.strerror}") from error
+        why = f"cannot be made, {error.strerror}" if keep else error.strerror
+        raise RouseError(f"{error.filename}: {why}") from error
 
 
 def start(words: tuple[str, ...], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -430,8 +431,11 @@ def find_program(name: str) -> str:
         raise RouseError("the name of the program is empty", status=NOT_FOUND)
     path = shutil.which(name)
     if path is None:
+        if "/" not in name:
+            raise RouseError(f"{name}: is not in a folder of PATH", status=NOT_FOUND)
         is_there = Path(name).exists()
-        what = "cannot be executed" if is_there else "is not there"
+        what = "is a folder" if Path(name).is_dir() else "you may not execute it"
+        what = what if is_there else "is not there"
         raise RouseError(f"{name}: {what}", status=NOT_RUN if is_there else NOT_FOUND)
     return path
 

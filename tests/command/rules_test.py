@@ -287,6 +287,8 @@ class ReadersAndWriters(unittest.TestCase):
             waits = self.waits(kind, self.READ, self.WRITE, 300, 900 * MS)
             (hot,) = self.rows({**held, "kind": kind}, waits, *both)
             self.assertIn(f" for {said}", hot.text)
+            # Readers behind a writer work in the tenth of the time that it leaves.
+            self.assertEqual((hot.gain or 0) > 9, said.endswith("a writer."))
 
     def test_readers_that_wait_for_readers_are_a_convoy(self) -> None:
         (convoy,) = self.rows(
@@ -344,6 +346,17 @@ class Straggler(unittest.TestCase):
         self.assertEqual((late.kind, late.object), (stragglers.STRAGGLER, "step_done"))
         self.assertEqual((late.waiter, late.blame_ns), ("step+0x1", 1600 * MS))
         self.assertAlmostEqual(late.gain or 0, 1000 / 600, places=2)
+
+    def test_one_that_hands_out_work_waits_for_nobody_in_particular(self) -> None:
+        """Main waits for its workers, which hardly wait for each other."""
+        row = {"kind": "barrier", "object": 5, "useful": 300}
+        main = {**row, "wait_site": "0x4020", "wake_site": "0x4010", "wait_ns": 800 * MS}
+        for peer_ms, count in ((20, 0), (1000, 2)):
+            peers = {**row, "wait_site": "0x4010", "wake_site": "0x4010", "wait_ns": peer_ms * MS}
+            some = [*threads(1, join=800, usr=200), *threads(2, join=peer_ms // 2, io=500)]
+            late = found(threads=some, sites=self.SITES, wakes=[main, peers])
+            kinds = [each.kind for each in late]
+            self.assertEqual(kinds.count(stragglers.STRAGGLER), count, kinds)
 
     def test_threads_that_arrive_late_because_they_were_queued(self) -> None:
         self.assertEqual(self.barrier(io=500, lat=100, join=400, queue_ms=100), [])
@@ -1382,6 +1395,22 @@ class PythonLocks(unittest.TestCase):
         ((alone,), (beside,)) = (self.rows(7000, others=count) for count in (0, 4))
         self.assertAlmostEqual(alone.gain_most or 0, beside.gain_most or 0, places=2)
 
+    def test_threads_whose_first_function_waits_for_the_lock_use_it(self) -> None:
+        """A server, which sleeps, and the main thread are in the same program."""
+        serving = (
+            "answer (/q.py:30)",
+            "serve (/q.py:33)",
+            "run (/usr/lib/python3.11/threading.py:1)",
+        )
+        stacks = [
+            PythonStack("p", count, frames)
+            for count, frames in ((250, self.WAITING), (50, self.HOLDING), (50, serving))
+        ]
+        least, share = python_locks.sharing(stacks, "Quotes.refresh q.py:3")
+        self.assertAlmostEqual(share, 300 / 350)
+        self.assertAlmostEqual(least, share - (share * (1 - share) / 350) ** 0.5)
+        self.assertEqual(python_locks.sharing(stacks, ""), (0, 0))
+
     def test_threads_that_wait_for_a_lock_of_their_own_each_wait_for_an_event(self) -> None:
         self.assertEqual(self.rows(*[870] * 8), [])
 
@@ -1455,6 +1484,15 @@ class Herd(unittest.TestCase):
         kinds = self.futexes(80, 1000, "0xb030")
         self.assertNotIn(herds.HERD, kinds)
         self.assertIn(stragglers.STRAGGLER, kinds)
+
+    def test_one_thread_alone_is_no_herd(self) -> None:
+        """It does too little after its wake-ups, but no call can wake several."""
+        wake = {"kind": "condition", "wait_site": "0xb010", "wake_site": "0xb020", "object": 7}
+        rows = [{"size_from": 8, "count": 2500}]
+        for wait_ms, count in ((900, 0), (1100, 1)):
+            wakes = [{**wake, "useful": 50, "false_": 5000, "wait_ns": wait_ms * MS}]
+            every = found(sites=self.SITES, wakes=wakes, herds=rows)
+            self.assertEqual(sum(each.kind == herds.HERD for each in every), count)
 
     def test_the_jvm_s_own_threads_are_nobody_s_herd(self) -> None:
         for place, count in (("os::PlatformMonitor::wait+0x60", 0), ("Queue::wait+0x60", 1)):

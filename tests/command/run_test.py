@@ -162,8 +162,15 @@ class PassedThrough(Case):
     def test_a_missing_program_is_reported(self) -> None:
         done = self.run_it("no-such-program")
         self.assertEqual(done.returncode, 127)
-        self.assertIn("no-such-program: is not there", done.stderr)
-        self.assertEqual(self.run_it("/etc/passwd").returncode, 126)
+        self.assertIn("no-such-program: is not in a folder of PATH", done.stderr)
+        for name, status, said in (
+            ("/etc/passwd", 126, "/etc/passwd: you may not execute it"),
+            ("/etc", 126, "/etc: is a folder"),
+            ("./absent", 127, "./absent: is not there"),
+        ):
+            done = self.run_it(name)
+            self.assertEqual(done.returncode, status)
+            self.assertIn(said, done.stderr)
         script = self.folder / "script"
         script.write_text("#!/no/such/shell -e\n", encoding="utf-8")
         script.chmod(0o755)
