@@ -94,7 +94,7 @@ def join_chains(stages: list[Stage], known: frames.Known) -> None:
 
     A stage before it mostly waits for it, and is woken in a function in which it has waited itself,
     such as one that takes from a queue. The stages behind an input that is slow wait for it, too,
-    but it has never waited for them. What mostly waits for output is no input.
+    but it has never waited for them. A stage that mostly waits for output is no input.
     """
     of = {(stage.process, stage.function.name): stage for stage in stages}
     direct = {key: dict(stage.sides) for key, stage in of.items()}
