@@ -65,7 +65,7 @@ def calls(database: Database, sites: Iterable[str]) -> Calls:
     )
     found: Known = {}
     outermost: dict[tuple[str, str], Row] = {}
-    files = {(row["process"], row["function"] or ""): own_file(row) for row in rows}
+    files = {(row["process"], row["function"]): file for row in rows if (file := own_file(row))}
     for row in rows:
         key = (row["process"], row["site"])
         outermost[key] = row

@@ -201,7 +201,12 @@ def is_coordinator(some: list[Row], rows: list[Row]) -> bool:
     It hands out the work, and has none itself.
     """
     objects = {(row["process"], row["object"]) for row in some}
-    peers = [row for row in rows if (row["process"], row["object"]) in objects and row not in some]
+    function = function_of(some[0]["wait_label"])
+    peers = [
+        row
+        for row in rows
+        if (row["process"], row["object"]) in objects and function_of(row["wait_label"]) != function
+    ]
     alone, others = (sum(row["count"] for row in part) for part in (some, peers))
     each, each_peer = (
         sum(row["wait_ns"] for row in part) / max(sum(row["count"] for row in part), 1)

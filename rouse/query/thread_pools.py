@@ -208,7 +208,7 @@ def pool_of(
     if sum(row["count"] for row in asked) < ASKED_LEAST:
         return None
     takes = all(functions_of(row, "wake_site", known)[0] == loop[0] for row in asked)
-    if takes and level == 0 and len(loop) > 1:
+    if takes and level == 0 and len(loop) > 1 and not served:
         return None  # it takes from a queue, for its caller
     often = [row for row in idle if row["count"] >= ASKED_LEAST]
     senders = names_of(often, "wake_site", known)

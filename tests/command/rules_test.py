@@ -358,6 +358,15 @@ class Straggler(unittest.TestCase):
             kinds = [each.kind for each in late]
             self.assertEqual(kinds.count(stragglers.STRAGGLER), count, kinds)
 
+    def test_two_places_of_one_function_are_of_the_same_threads(self) -> None:
+        """The second one is to wait for those that read the results."""
+        sites = (*site(0x4010, "step+0x1"), *site(0x4020, "step+0x9"))
+        row = {"kind": "barrier", "object": 5, "useful": 300}
+        waits = (("0x4010", 1600), ("0x4020", 60))
+        wakes = [{**row, "wait_site": at, "wake_site": at, "wait_ns": ms * MS} for at, ms in waits]
+        late = found(threads=threads(4, join=415, io=585), sites=sites, wakes=wakes)
+        self.assertIn((stragglers.STRAGGLER, "step+0x1"), [(f.kind, f.waiter) for f in late])
+
     def test_threads_that_arrive_late_because_they_were_queued(self) -> None:
         self.assertEqual(self.barrier(io=500, lat=100, join=400, queue_ms=100), [])
 
