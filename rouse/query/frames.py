@@ -17,6 +17,7 @@ from rouse.tables.views import NOT_KNOWN, names, quoted
 
 # A template's name begins with the type of its result, and that of a method of a trait with `<`.
 LIBRARY_NAMES = re.compile(r"^([\w ]+[*&]* )?<*(std|__gnu_cxx|core|alloc)::|^_")
+HEADERS = re.compile(r"\.(h|hh|hpp|hxx|inc|inl|ipp)$")
 SITES_MOST = 500  # of one query
 # Functions that only sleep, on behalf of their callers.
 SLEEPER = re.compile(r"(?:^|_|::)[mun]?(?:sleep|nap|delay|pause)", re.IGNORECASE)
@@ -73,9 +74,10 @@ def calls(database: Database, sites: Iterable[str]) -> Calls:
             continue
         own = found.setdefault(key, [])
         # The file is that of the innermost function, which may be inlined from a header.
+        around = "" if HEADERS.search(own_file(row)) else own_file(row)
         for name in (row["function"] or "", *(row["within"] or "").split("\n")):
             if name and not LIBRARY_NAMES.match(name):
-                own.append(Function(short(name), files.get((row["process"], name), "")))
+                own.append(Function(short(name), files.get((row["process"], name), around)))
     cut = {key for key, row in outermost.items() if not is_beginning(row)}
     return Calls(found, continued(found, cut))
 
