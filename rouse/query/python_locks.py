@@ -162,7 +162,7 @@ def sides(stacks: list[PythonStack], waiting: float, threads: float = 0.0) -> tu
     (waiter, count), *_ = places.most_common(1)
     if count < MOSTLY * waiting / max(waiting + 1, threads) * whole:
         return "", ""
-    held = users(stacks, waiter)
+    held = users(stacks, waiter, least=MOSTLY * whole / max(waiting + 1, threads))
     own = waiter.rpartition(":")[0]
     called = Counter({place: n for place, n in held.items() if place.rpartition(":")[0] != own})
     if called and max(called.values()) >= MOSTLY * max(held.values()):
@@ -170,11 +170,13 @@ def sides(stacks: list[PythonStack], waiting: float, threads: float = 0.0) -> tu
     return waiter, held.most_common(1)[0][0] if held else ""
 
 
-def users(stacks: list[PythonStack], waiter: str, with_all: bool = False) -> Counter[str]:
+def users(
+    stacks: list[PythonStack], waiter: str, with_all: bool = False, least: float = 0.0
+) -> Counter[str]:
     """Return the samples of those that have what others wait for at a place, by their places.
 
     They are in calls from the function that waits or, if there are none or with_all, from its
-    caller.
+    caller. least: fewer samples in the function itself are of threads on their way out of it.
     """
     held: Counter[str] = Counter()
     mine = max(
@@ -182,11 +184,15 @@ def users(stacks: list[PythonStack], waiter: str, with_all: bool = False) -> Cou
     )
     others = [stack for stack in stacks if stack.place[1] != waiter]
     functions = calls_of(mine)[:NEAR]
+    own = waiter.rpartition(":")[0]
     for nearest in [functions] if with_all else [[function] for function in functions]:
+        found: Counter[str] = Counter()
         for stack in others:
             if not set(nearest).isdisjoint(calls_of(stack)):
-                held[stack.place[1]] += stack.samples
-        if held:
+                found[stack.place[1]] += stack.samples
+        held = found or held
+        is_called = any(place.rpartition(":")[0] != own for place in held)
+        if held and (is_called or held.total() >= least):
             break
     return held
 

@@ -1448,6 +1448,16 @@ class PythonLocks(unittest.TestCase):
         self.assertEqual(self.sides(70, 10, 10), ("Quotes.refresh q.py:3", "fetch q.py:1"))
         self.assertEqual(self.sides(70, 0, 10), ("Quotes.refresh q.py:3", ""))
 
+    def test_holder_that_is_on_its_way_to_a_processor_is_not_at_its_work(self) -> None:
+        waiting = ("Register.__enter__ (/q.py:3)", "issue (/q.py:9)", "main (/q.py:20)")
+        returning = ("Register.__enter__ (/q.py:4)", "issue (/q.py:9)", "main (/q.py:20)")
+        printing = ("send (/q.py:1)", "issue (/q.py:10)", "main (/q.py:20)")
+        for returns, holder in ((3, "send q.py:1"), (30, "Register.__enter__ q.py:4")):
+            counts = ((80, waiting), (returns, returning), (20, printing))
+            found = [PythonStack("p", count, frames) for count, frames in counts]
+            places = ("Register.__enter__ q.py:3", holder)
+            self.assertEqual(python_locks.sides(found, 4.0), places)
+
     def test_holder_that_has_returned_with_the_lock_is_in_a_call_from_the_same_caller(self) -> None:
         waiting = ("Register.__enter__ (/q.py:3)", "issue (/q.py:9)", "main (/q.py:20)")
         printing = ("send (/q.py:1)", "issue (/q.py:10)", "main (/q.py:20)")
