@@ -19,6 +19,7 @@ LEAST_GAIN = 1.05
 SMALL_POOL = "small-pool"  # a kind that several rules find
 SYNC = "sync"
 IO_KINDS = ("read", "write", SYNC, "connect", "poll", "set", "epoll", "message")
+DESCRIPTORS = ("poll", "set", "epoll")  # waits for one of several descriptors
 PAUSES = ("sleep", "read", "write", SYNC, "connect", "message")  # for no other thread's sake
 CALLED = {FUTEX_LOCK: "lock", "read lock": "rwlock", "write lock": "rwlock"}  # by kind
 Row = dict[str, Any]

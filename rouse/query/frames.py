@@ -125,9 +125,10 @@ def continued(found: Known, cut: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 
 def without_helpers(known: Known, locking: Collection[str] = ()) -> Known:
-    """The functions of sleeps, without those at the innermost end that only sleep for others.
+    """Leave out the functions at the innermost end that only wait on behalf of their callers.
 
-    Their names say so, or they are called by several functions, and acquire no lock.
+    Their names say so, or they are called by several functions, and acquire no lock. locking: the
+    functions that acquire one.
     """
     by_name: dict[tuple[str, str], set[str]] = {}
     for (process, _), own in known.items():

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rouse.query import frames, gain, interpreter, java_locks, measures
 from rouse.query.demand import key_of, least_ran, load_without
-from rouse.query.finding import Finding, Row
+from rouse.query.finding import DESCRIPTORS, Finding, Row
 from rouse.query.program import Program
 from rouse.tables.engine import Database
 from rouse.tables.views import LOCK_KINDS, NOT_KNOWN, texts
@@ -25,7 +25,6 @@ WAKERS_MOST = 100  # places
 MOSTLY = 0.5
 NEAR = 2  # calls between a function that waits and another one that sleeps for it
 EVENTS = ("condition", "semaphore", "futex")
-DESCRIPTORS = ("poll", "set", "epoll")
 ANSWERS = ("read", "message")  # waits that no thread is known to end
 
 

@@ -125,12 +125,8 @@ def sharing(stacks: list[PythonStack], waiter: str) -> tuple[float, float]:
     """
 
     def first(stack: PythonStack) -> str:
-        own = [
-            match["function"]
-            for frame in stack.frames
-            if (match := PYTHON_FRAME.fullmatch(frame)) and not PYTHON_LIBRARY.search(match["file"])
-        ]
-        return own[-1] if own else ""
+        calls = calls_of(stack)
+        return calls[-1] if calls else ""
 
     using = {first(stack) for stack in stacks if stack.place[1] == waiter}
     whole = max(sum(stack.samples for stack in stacks), 1)
