@@ -232,8 +232,9 @@ def find(row: Row, program: Program, database: Database) -> Finding | None:
         return None
     if role == rwlocks.WRITER and whom == holder and busy < 1:
         # The readers alone wait, and work in the rest of the time.
-        most = max(most, gain.allowed(1 / (1 - busy)))
-        expected = max(expected, 1 / (1 - busy))
+        by_processors = load.processors * load.wall_ns / max(load.all_ran_ns, 1.0)
+        alone = min(1 / (1 - busy), by_processors)
+        most, expected = max(most, gain.allowed(alone)), max(expected, alone)
     is_unseen = unseen_inside(row, sharing(row, program), program) > MOSTLY * own.held_ns
     kind = UNDER_LOCK if is_unseen or own.slept_ns > MOSTLY * own.held_ns else HOT_LOCK
     does, is_on_disk = "", False

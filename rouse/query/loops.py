@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from rouse.query import frames, gain, measures
-from rouse.query.finding import LEAST_NS, Finding, Row
+from rouse.query.finding import DESCRIPTORS, LEAST_NS, Finding, Row
 from rouse.query.program import Program
-from rouse.query.shares import LOOKS
 from rouse.tables.engine import Database
 from rouse.tables.views import quoted, texts
 from rouse.text import duration, share
@@ -17,6 +16,7 @@ BLOCKED_LOOP = "blocked-loop"
 ACCEPTED_LEAST = 2  # connections
 LEAST = 0.1  # of the thread's time
 BUSY = 0.75  # of its time, from which on the thread limits the throughput
+REST_LEAST = 0.002  # of the time, which the thread's own work takes
 NEARLY = 1.05  # waits of one thread in sum, as a part of the time that its states add up to
 # The kinds of waits that stop a thread, and the microstate that each is in.
 STOPS = {
@@ -67,7 +67,7 @@ def of_loops(rows: list[Row], database: Database) -> list[Row]:
     looks = [
         row
         for row in database.rows(measures.waits_and_wakes())
-        if row["kind"] in LOOKS and row["process"] == rows[0]["process"]
+        if row["kind"] in DESCRIPTORS and row["process"] == rows[0]["process"]
     ]
     known = frames.functions(database, {row["wait_site"] for row in (*rows, *looks)})
 
@@ -87,7 +87,7 @@ def unnamed(database: Database, program: Program) -> list[Finding]:
     Its waits are those of the function that runs from its beginning on.
     """
     rows = database.rows(measures.waits_and_wakes())
-    kinds = {*LOOKS, *(kind for some in STOPS.values() for kind in some)}
+    kinds = {*DESCRIPTORS, *(kind for some in STOPS.values() for kind in some)}
     rows = [row for row in rows if row["kind"] in kinds]
     known = frames.functions(database, {row["wait_site"] for row in rows})
     outer = frames.without_helpers(known)
@@ -113,18 +113,17 @@ def loop_of(
     function: frames.Function, accepted: int, waits: list[Row], program: Program
 ) -> Finding | None:
     wall = program.wall_ns or 1
-    looks, stops = (
-        [row for row in waits if (row["kind"] in LOOKS) == looks] for looks in (True, False)
-    )
+    looks = [row for row in waits if row["kind"] in DESCRIPTORS]
+    stops = [row for row in waits if row["kind"] not in DESCRIPTORS]
     idle, stopped = (sum(row["wait_ns"] for row in some) for some in (looks, stops))
     if not looks or idle + stopped > NEARLY * wall or stopped < max(LEAST * wall, LEAST_NS):
         return None
     most = None
     if idle < (1 - BUSY) * wall:
-        # The rest is its own work, and waits for processors.
-        most = gain.allowed(wall / max(min(wall - stopped - idle, program.ran_ns) / 2, 1.0))
-        ran = max(program.ran_ns / 2, 1.0)
-        most = max(min(most, program.processors * wall / ran), 1.0)
+        # The rest is its own work, and waits for processors. A killed process has no CPU time.
+        rest = min(wall - stopped - idle, program.ran_ns or wall)
+        most = gain.allowed(wall / max(rest / 2, REST_LEAST * wall))
+        most = max(min(most, program.processors * wall / max(program.ran_ns / 2, 1.0)), 1.0)
     return said(f"the thread of {function.label}", accepted, stops[0], stopped, wall, most)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from rouse.query import measures
-from rouse.query.finding import LEAST_NS, Finding, Row
+from rouse.query.finding import DESCRIPTORS, LEAST_NS, Finding, Row
 from rouse.query.listeners import waits_at
 from rouse.query.program import Program
 from rouse.tables.engine import Database
@@ -14,7 +14,6 @@ UNEVEN = "uneven-accept"
 JAIN_MOST = 0.7  # Jain's index of the processes' connections; 1: all have equally many
 EACH_LEAST = 2  # connections per process
 BUSY_LEAST, IDLE_MOST = 0.5, 0.5  # of the busiest process, and of the others compared with it
-LOOKS = ("epoll", "poll", "set")  # the kinds of waits for several descriptors
 AT_WORK = ("usr", "lat", "mutex", "rwlock", "io", "sleep", "cond", "sem")
 ACCEPTED = """
 SELECT listener, process, MAX(name) AS name, SUM(accepted) AS accepted FROM listeners
@@ -29,9 +28,12 @@ def find(database: Database, program: Program) -> list[Finding]:
     if not listeners:
         return []
     looks = places_of_looks(database)
-    found = [
-        finding(database, rows + without_any(rows, looks), program) for rows in listeners.values()
-    ]
+    accepting = {row["process"] for rows in listeners.values() for row in rows}
+    others = {process: looks[process] for process in looks.keys() - accepting}
+    found = []
+    for rows in listeners.values():
+        places = set().union(*(looks.get(row["process"], set()) for row in rows))
+        found.append(finding(database, rows + without_any(places, others), program))
     return [each for each in found if each]
 
 
@@ -39,22 +41,21 @@ def places_of_looks(database: Database) -> dict[str, set[str]]:
     """By process, the places at which it waits for its descriptors."""
     found: dict[str, set[str]] = {}
     for row in database.rows(measures.waits_and_wakes()):
-        if row["kind"] in LOOKS:
+        if row["kind"] in DESCRIPTORS:
             found.setdefault(row["process"], set()).add(row["label"])
     return found
 
 
-def without_any(rows: list[Row], looks: dict[str, set[str]]) -> list[Row]:
-    """Rows for the processes that wait at the same place, and never called accept.
+def without_any(places: set[str], others: dict[str, set[str]]) -> list[Row]:
+    """Rows for the processes that wait at the places of a listener, and never called accept.
 
-    Their set has the listener, but the others are faster.
+    Their set has the listener, but the others are faster. others: the places at which processes
+    without a listener wait.
     """
-    known = {row["process"] for row in rows}
-    places = set().union(*(looks.get(process, set()) for process in known))
     return [
         {"process": process, "accepted": 0, "name": None}
-        for process in sorted(looks)
-        if process not in known and looks[process] & places
+        for process in sorted(others)
+        if others[process] & places
     ]
 
 

@@ -763,6 +763,7 @@ class BlockedLoop(unittest.TestCase):
         self.assertEqual((loop.kind, loop.holder), (loops.BLOCKED_LOOP, "append+0x1"))
         self.assertEqual(loop.blame_ns, 900 * MS)
         self.assertGreater(loop.gain_most or 0, 8)
+        self.assertLess(loop.gain_most or 0, 50)  # what it ran is not known
         twice = [wakes[0], {**wakes[1], "wait_ns": 1050 * MS}, wakes[2]]  # two threads, or more
         self.assertEqual(found(threads=[], groups=[group], sites=sites, wakes=twice), [])
 
@@ -1692,6 +1693,9 @@ class UnevenAccept(unittest.TestCase):
         (uneven,) = found(**known, open_waits=waits)
         self.assertEqual((uneven.kind, uneven.object), (shares.UNEVEN, ":80"))
         self.assertIn("one of 3 processes took 9 of 9 connections", uneven.text)
+        own = [*taken, {**taken[0], "process": pids[1], "listener": "0x8", "accepted": 1}]
+        (uneven,) = found(**{**known, "listeners": own}, open_waits=waits)
+        self.assertIn("one of 2 processes took 9 of 9 connections", uneven.text)
         self.assertEqual(found(**known), [])
 
     def test_processes_with_equal_shares(self) -> None:
