@@ -25,6 +25,9 @@ MESON_RESULTS = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED, "IGNORED
 # The line of a program that was not run, or of a skipped Python test case.
 REASON = re.compile(r"not run: (.*)|\.\.\. skipped ['\"](?:not run: )?(.*)['\"]$")
 
+# A case of cmocka that passed and printed nothing.
+PASSED_CASE = re.compile(r"^\[ RUN      \] (.*)\n\[       OK \] \1\n", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -73,7 +76,7 @@ def report(outcomes: list[Outcome]) -> Iterator[str]:
         if outcome.result == FAILED:
             yield f"---- failed: {outcome.name} ({outcome.detail or 'see above'})"
             if outcome.is_test:
-                yield from outcome.output.splitlines()[-TAIL_LINES:]
+                yield from PASSED_CASE.sub("", outcome.output).splitlines()[-TAIL_LINES:]
         reasons = outcome.reasons()
         if outcome.result == SKIPPED and not reasons:
             reasons = ["it gave no reason"]

@@ -53,6 +53,13 @@ class Report(unittest.TestCase):
         self.assertIn("assertion", lines)
         self.assertEqual(lines.count("first"), summary.TAIL_LINES - 1)
 
+    def test_a_failure_is_not_hidden_behind_the_cases_that_passed(self) -> None:
+        passed = "".join(f"[ RUN      ] t{n}\n[       OK ] t{n}\n" for n in range(99))
+        output = f"[ RUN      ] wrong\nfailed: x == 1\n[  FAILED  ] wrong\n{passed}7 failed\n"
+        lines = list(summary.report([test_of(summary.FAILED, output)]))
+        self.assertIn("failed: x == 1", lines)
+        self.assertFalse([line for line in lines if "OK" in line])
+
     def test_the_ten_slowest_tests_are_listed(self) -> None:
         many = [summary.Outcome(f"t{n}", summary.PASSED, n, "", is_test=True) for n in range(12)]
         lines = list(summary.report(many))
