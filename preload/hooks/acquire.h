@@ -15,6 +15,7 @@ struct rpi_acquire {
     bool is_realtime;             /* the clock of until; else CLOCK_MONOTONIC */
     bool is_shared;               /* between processes */
     bool ends_with_signal;        /* a signal handler ends the call */
+    const int32_t *owner;         /* the word with the thread ID of the holder, or NULL */
     bool was_woken; /* a wake-up ended a sleep of this call; other threads may still sleep */
 
     /* One attempt. Returns 0 or an error number; EBUSY: the lock is held. */

@@ -184,6 +184,7 @@ static int wait_here(enum call call, pthread_mutex_t *m, clockid_t clock,
         .until = call == LOCK ? NULL : until,
         .is_realtime = call == TIMED || (call == CLOCK && clock == CLOCK_REALTIME),
         .is_shared = m->__data.__kind & IS_SHARED,
+        .owner = &m->__data.__owner,
         .try = try_of,
         .sleep = sleep_of,
     };
@@ -217,7 +218,8 @@ static RSI_NOINLINE int contend(struct rpi_thread *self, enum call call, pthread
     struct rpi_contest contest = { .key = { (uintptr_t)m, 0,
                                             (uintptr_t)rpi_thread_holder_site(owner, m),
                                             ROUSE_WAIT_MUTEX, 0 },
-                                   .since = rsi_tsc() };
+                                   .since = rsi_tsc(),
+                                   .holder_tid = owner };
     int result = !is_own && spin(self, m, &contest, site) ? 0 : EBUSY;
     if (result == EBUSY && !(m->__data.__kind & LIBC_KINDS) && knows_words())
         result = wait_here(call, m, clock, until, &contest, site);

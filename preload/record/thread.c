@@ -187,7 +187,7 @@ static bool slot_new(struct rpi_thread *self)
     rsi_store_relaxed(&slot->since_tsc, self->begin_tsc);
     rsi_store_relaxed(&slot->run_tsc, self->begin_tsc);
     rsi_store_relaxed(&slot->wake_tsc, now);
-    rsi_store_relaxed(&slot->origin, self->tid == getpid() ? 2u : 1u);
+    rsi_store_relaxed(&slot->origin, (uint8_t)(self->tid == getpid() ? 2 : 1));
     rsi_store_relaxed(&slot->worker, self->writer->index);
     rsi_store_relaxed(&slot->tid, self->tid);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);

@@ -31,7 +31,7 @@ static void note_sleep(struct rpi_thread *self, enum rouse_wait_kind kind, const
     rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
     rsi_store_relaxed(&slot->since_tsc, now);
     rsi_store_relaxed(&slot->kind, (uint16_t)kind);
-    rsi_store_relaxed(&slot->is_for_clients, (uint16_t)is_for_clients);
+    rsi_store_relaxed(&slot->is_for_clients, (uint8_t)is_for_clients);
     rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)object);
     rsi_store_relaxed(&slot->wait_site, site);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_WAIT);
@@ -56,6 +56,7 @@ void rpi_wait_show(const struct rpi_wait *wait, const struct rpi_contest *contes
     rsi_slot_change(self->slot);
     rsi_store_relaxed(&self->slot->contest_tsc, contest->since);
     rsi_store_relaxed(&self->slot->contest_holder, contest->key.holder_site);
+    rsi_store_relaxed(&self->slot->holder_tid, contest->holder_tid);
     rsi_slot_changed(self->slot);
     self->shows_contest = true;
 }
@@ -158,7 +159,7 @@ static uint64_t note_run(struct rpi_thread *self, const struct rpi_mark *mark,
     rsi_store_relaxed(&slot->wake_site, mark->site);
     rsi_store_relaxed(&slot->waker_id, mark->waker_id);
     rsi_store_relaxed(&slot->wake_tsc, woken);
-    rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
+    rsi_store_relaxed(&slot->verdict, (uint16_t)verdict);
     if (rsi_unlikely(for_mutex)) {
         count(self, mark, verdict, woken - since, 0);
         rsi_count(slot->ticks[RSI_IN_MUTEX], for_mutex);

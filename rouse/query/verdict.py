@@ -16,6 +16,7 @@ from typing import Any
 from rouse.query import (
     accept_herds,
     behind,
+    deadlocks,
     file_locks,
     handovers,
     herds,
@@ -201,6 +202,9 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     """
     program = read(database, busy_ns)
     time = thread_time.division(program)
+    kept = deadlocks.find(database)
+    others = [row for row in program.locks if key_of(row) not in kept.keys]
+    program = replace(program, locks=others)
     shared = rwlocks.find(database, program)
     onion = onions.find(program, hot_locks.load_of)
     found = [
@@ -215,7 +219,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
     findings = behind.joined(found, program, database)
     findings += file_locks.find(database, program, sampled)
     held_at = " ".join(finding.text for finding in findings)
-    findings += [onion.finding] if onion else []
+    findings += kept.findings + ([onion.finding] if onion else [])
     threads, slow = thread_pools.find(database, program), stages.find(database, program)
     findings += [each for each in threads.findings if each.waiter not in slow.waits]
     findings += slow.findings

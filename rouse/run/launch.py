@@ -101,9 +101,9 @@ def library() -> Path:
             if set(str(place)) & set(": \t"):
                 raise RouseError(f"{place}: LD_PRELOAD has no room for blanks and colons")
             return place
-    raise RouseError(
-        f"{places[-1]}: does not exist", "make builds it, make install-tool installs it"
-    )
+    last = places[-1]
+    missing = last.with_name(DOOR) if last.is_file() else last
+    raise RouseError(f"{missing}: does not exist", "make builds it, make install-tool installs it")
 
 
 def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:

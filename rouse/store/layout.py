@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 MAGIC = 0x53424F4553554F52
-VERSION = 3
+VERSION = 4
 PAGE = 4096
 DIRECTORY = 4096
 CHUNKS_MAX = 16384
@@ -152,11 +152,12 @@ THREAD = struct(
     ("seq", "<u4"),
     *words("doing kind", "<u2"),
     *words("since_tsc run_tsc object wait_site waits"),
-    *words("worker verdict", "<u4"),
+    ("worker", "<u4"),
+    ("holder_tid", "<i4"),
     *words("begin_tsc wake_tsc wake_site waker_id id useless yields accepted"),
     ("tid", "<i4"),
-    ("origin", "<u2"),
-    ("is_for_clients", "<u2"),
+    ("verdict", "<u2"),
+    *words("origin is_for_clients", "u1"),
     ("ticks", "<u8", len(MICRO)),
     ("name", "S24"),
     *words("contest_tsc contest_holder"),

@@ -22,23 +22,29 @@ IS_LOCK = np.array([kind in (1, 2, 3, layout.FUTEX_LOCK) for kind in range(256)]
 WAIT = np.dtype([(name, "<u8") for name in (*KEYS, "name", "ticks")])
 
 
+def contends(slots: Entries) -> Any:
+    """Return for each thread whether it waits for a lock, or was woken and has not got it."""
+    kinds = np.minimum(slots["kind"], len(HAS_OBJECT) - 1)
+    contest = slots["contest_tsc"]
+    return IS_LOCK[kinds] & (contest != 0) & (slots["since_tsc"] >= contest)
+
+
 def under_way(store: Store, now: states.States | None = None) -> Entries:
     """One row per waiting thread."""
     slots = store.threads
     now = now or states.fold(slots, store.now_tsc)
     kinds = np.minimum(slots["kind"], len(HAS_OBJECT) - 1)
-    contest = slots["contest_tsc"]
-    contends = IS_LOCK[kinds] & (contest != 0) & (slots["since_tsc"] >= contest)
-    waits = states.WAITING[now.state] | contends
+    contest, contending = slots["contest_tsc"], contends(slots)
+    waits = states.WAITING[now.state] | contending
     if not waits.any():
         return np.zeros(0, WAIT)
-    begin = np.where(contends, contest, slots["since_tsc"])
+    begin = np.where(contending, contest, slots["since_tsc"])
     end = np.full(len(slots), max(store.now_tsc, 0), np.uint64)
     out = np.zeros(int(waits.sum()), WAIT)
     out["kind"] = slots["kind"][waits]
     out["wait_site"] = stacks.canonical(store, slots["wait_site"][waits])
     out["object"] = np.where(HAS_OBJECT[kinds], slots["object"], np.uint64(0))[waits]
-    holders = np.where(contends, slots["contest_holder"], np.uint64(0))[waits]
+    holders = np.where(contending, slots["contest_holder"], np.uint64(0))[waits]
     out["holder_site"] = stacks.canonical(store, holders)
     out["ticks"] = states.span(begin, end)[waits]
     out["name"] = names(store, out["object"])

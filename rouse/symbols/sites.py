@@ -276,7 +276,7 @@ def used(store: Store) -> list[int]:
     columns = [
         *(wakes[name] for name in ("wait_site", "wake_site")),
         *(locks[name] for name in ("site", "holder_site")),
-        *(threads[name] for name in ("wait_site", "wake_site")),
+        *(threads[name] for name in ("wait_site", "wake_site", "contest_holder")),
         names[names != 0],
         store.writers["yield_site"],
     ]

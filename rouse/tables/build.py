@@ -307,6 +307,9 @@ def threads(store: Store) -> Table:
         "state": [shown[i] for i in now.state.tolist()],
         "kind": names_of(entries["kind"], layout.kind_names(store.head.recorder)),
         "object": entries["object"].view(np.int64),
+        "holder_tid": np.where(
+            waiting.contends(entries), entries["holder_tid"].astype(np.int64), 0
+        ),
         "wait_site": site_ids(stacks.canonical(store, entries["wait_site"])),
         "since_ns": since_ns,
         "waits": signed(entries["waits"]),

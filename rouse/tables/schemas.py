@@ -47,7 +47,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     ),
     "threads": columns(
         "process name origin state kind wait_site",
-        "thread_id writer tid object since_ns waits useless yields accepted wall_ns "
+        "thread_id writer tid object holder_tid since_ns waits useless yields accepted wall_ns "
         + " ".join(MICROSTATES),
         "is_idle is_cut",
     ),

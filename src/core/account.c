@@ -134,7 +134,7 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
     rsi_store_relaxed(&slot->begin_tsc, born);
     rsi_store_relaxed(&slot->since_tsc, born);
     rsi_store_relaxed(&slot->run_tsc, now);
-    rsi_store_relaxed(&slot->origin, (uint16_t)t->waiter.origin);
+    rsi_store_relaxed(&slot->origin, (uint8_t)t->waiter.origin);
     rsi_store_relaxed(&slot->tid, t->waiter.origin == RSI_ORIGIN_USER ? 0 : t->tid);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
     rsi_slot_changed(slot);
@@ -531,7 +531,7 @@ RSI_INLINE void woken(struct rouse_thread *t, struct rsi_store_thread *slot, uin
     t->waiter.record.woken = (uint8_t)(rsi_load_relaxed(&t->waiter.claim) >> 2);
     rsi_store_relaxed(&slot->waker_id, waker_id);
     rsi_store_relaxed(&slot->wake_site, wake_site);
-    rsi_store_relaxed(&slot->verdict, verdict);
+    rsi_store_relaxed(&slot->verdict, (uint16_t)verdict);
     rsi_store_release(&slot->wake_tsc, now); /* a reader that sees it also sees the three above */
 }
 
@@ -624,7 +624,7 @@ void rsi_park_past_verdict(struct rouse_thread *self, const struct rsi_past *pas
     if (is_useless(verdict))
         rsi_count(slot->useless, 1);
     if (slot->waits == past->waits) /* there was no other wait since */
-        rsi_store_relaxed(&slot->verdict, (uint32_t)verdict);
+        rsi_store_relaxed(&slot->verdict, (uint16_t)verdict);
 }
 
 void rsi_account_herd(size_t count)

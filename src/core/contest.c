@@ -13,6 +13,7 @@ static void show_contest(const struct rsi_contest *contest)
     rsi_slot_change(slot);
     rsi_store_relaxed(&slot->contest_tsc, contest ? contest->since_tsc : 0);
     rsi_store_relaxed(&slot->contest_holder, contest ? (uintptr_t)contest->holder_site : 0);
+    rsi_store_relaxed(&slot->holder_tid, 0);
     rsi_slot_changed(slot);
 }
 

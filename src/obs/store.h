@@ -33,7 +33,7 @@
 #include "base/base.h"
 
 #define RSI_STORE_MAGIC UINT64_C(0x53424f4553554f52) /* "ROUSEOBS" */
-#define RSI_STORE_VERSION 3u
+#define RSI_STORE_VERSION 4u
 #define RSI_STORE_DIRECTORY 4096u
 #define RSI_STORE_CHUNKS_MAX 16384u
 #define RSI_STORE_CHUNKS (RSI_STORE_DIRECTORY + 4 * RSI_STORE_CHUNKS_MAX)
@@ -186,7 +186,8 @@ struct rsi_store_thread {
     uint64_t wait_site; /* a site; see RSI_SITE_STACK */
     uint64_t waits;     /* ended so far */
     uint32_t worker;    /* struct rsi_store_writer of the worker that runs or ran it */
-    uint32_t verdict;   /* enum rouse_verdict of the last wait */
+    int32_t
+        holder_tid; /* valid as contest_holder: the kernel thread that has the lock. 0: not known */
     uint64_t begin_tsc;
 
     uint64_t wake_tsc; /* by the thread that ended the current or latest wait, with the next two */
@@ -197,9 +198,10 @@ struct rsi_store_thread {
     uint64_t yields;   /* rouse_thread_yield calls */
     uint64_t accepted; /* connections */
     int32_t tid;       /* kernel and foreign threads, else 0 */
-    uint16_t origin;   /* 0 user, 1 kernel, 2 foreign */
+    uint16_t verdict;  /* enum rouse_verdict of the last wait */
+    uint8_t origin;    /* 0 user, 1 kernel, 2 foreign */
     /* The current or latest wait is for clients: to connect, or to send on a connection that was accepted. */
-    uint16_t is_for_clients;
+    uint8_t is_for_clients;
 
     /* Time in each state of enum rsi_micro so far, except the current stay in a state. */
     uint64_t ticks[RSI_IN_COUNT];

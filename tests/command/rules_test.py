@@ -72,6 +72,55 @@ def threads(count: int, **ms: int) -> list[dict[str, Any]]:
     return [{**row, "thread_id": number + 1, **states} for number in range(count)]
 
 
+class Deadlocks(unittest.TestCase):
+    """Threads 1 and 2 have the locks 7 and 8, and each waits for the other's."""
+
+    SITES = (*site(0x2010, "move+0x5", "forth+0x9"), *site(0x2020, "move+0x2", "forth+0x9"))
+
+    def wait(self, tid: int, lock: int, holder: int, ns: int = 3 * S) -> Row:
+        row = {"name": "t", "origin": "kernel", "state": "mutex", "kind": "mutex", "object": lock}
+        own = {"wait_site": "0x2010", "thread_id": tid, "tid": tid, "holder_tid": holder}
+        return {**row, **own, "since_ns": ns, "wall_ns": ns, "mutex": ns}
+
+    def lock(self, number: int, hold_most_ns: int = 1000, **changed: Any) -> list[Row]:
+        own = {"kind": "mutex", "lock": number, "lock_name": f"lock{number}", "site": "0x2010"}
+        held = {"holder_site": "0x2020", "waiting": 1, "waiting_ns": 3 * S, "wait_ns": 3 * S}
+        ended = {"site": "0x2020", "acquired": 100, "holds": 100, "hold_ns": 100 * 1000}
+        ended |= {"hold_most_ns": hold_most_ns, "holder_site": "0x0"}
+        return [{**own, **held, **changed}, {**own, **ended}]
+
+    def rows(self, *waits: Row, **changed: Any) -> list[Finding]:
+        numbers = sorted({wait["object"] for wait in waits})
+        locks = [row for number in numbers for row in self.lock(number, **changed)]
+        return found(threads=waits, locks=locks, sites=self.SITES)
+
+    def test_ring_has_no_gain_and_counts_the_waits_of_the_threads_behind_it(self) -> None:
+        behind = self.wait(3, 7, 1, 2 * S)
+        (ring,) = self.rows(self.wait(1, 8, 2), self.wait(2, 7, 1), behind)
+        self.assertEqual((ring.kind, ring.gain, ring.gain_most), ("deadlock", None, None))
+        self.assertEqual(ring.blame_ns, 8 * S)
+        self.assertIn("thread 1 has lock7, acquired at move+0x2, and waits for lock8", ring.text)
+        self.assertIn("thread 2 has lock8, acquired at move+0x2, and waits for lock7", ring.text)
+        self.assertIn("(called by forth)", ring.text)
+        self.assertIn(" 1 other thread waits too.", ring.text)
+
+    def test_holder_that_is_not_known_makes_no_ring(self) -> None:
+        (kept,) = self.rows(self.wait(1, 8, 0))
+        self.assertEqual((kept.kind, kept.gain), ("never-released", None))
+        self.assertIn("lock8, acquired at move+0x2, was not released for the last 3", kept.text)
+        self.assertIn("which thread has it is not known", kept.text)
+
+    def test_lock_that_is_often_held_for_long_is_not_said_to_be_kept(self) -> None:
+        for hold_ns, is_kept in ((S, True), (S + S // 10, False)):
+            kinds = {f.kind for f in self.rows(self.wait(1, 8, 2), hold_most_ns=hold_ns)}
+            self.assertEqual("never-released" in kinds, is_kept)
+
+    def test_threads_behind_a_thread_that_waits_are_counted_to_the_lock_that_is_kept(self) -> None:
+        (kept,) = self.rows(self.wait(1, 7, 2), self.wait(2, 8, 9))
+        self.assertEqual((kept.object, kept.blame_ns), ("lock8", 6 * S))
+        self.assertIn("thread 9 has it, and has ended", kept.text)
+
+
 class SmallPool(unittest.TestCase):
     WAIT, WAKE, OTHER = "0x2010", "0x2020", "0x2030"
     SITES = (
