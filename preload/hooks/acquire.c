@@ -62,7 +62,7 @@ static struct attempt attempt_recorded(struct rpi_acquire *a, struct rpi_contest
     struct attempt made;
     if (!rpi_wait_begin(&wait, a->kind, a->object, a->site))
         return attempt(a);
-    if (contest && a->owner)
+    if (contest && a->owner && !a->is_shared)
         contest->holder_tid = rsi_load_relaxed(a->owner);
     if (contest)
         rpi_wait_show(&wait, contest);

@@ -219,7 +219,7 @@ static RSI_NOINLINE int contend(struct rpi_thread *self, enum call call, pthread
                                             (uintptr_t)rpi_thread_holder_site(owner, m),
                                             ROUSE_WAIT_MUTEX, 0 },
                                    .since = rsi_tsc(),
-                                   .holder_tid = owner };
+                                   .holder_tid = m->__data.__kind & IS_SHARED ? 0 : owner };
     int result = !is_own && spin(self, m, &contest, site) ? 0 : EBUSY;
     if (result == EBUSY && !(m->__data.__kind & LIBC_KINDS) && knows_words())
         result = wait_here(call, m, clock, until, &contest, site);

@@ -67,7 +67,9 @@ static RSI_NOINLINE int contend(bool is_writer, enum call call, pthread_rwlock_t
     enum rouse_wait_kind kind = is_writer ? ROUSE_WAIT_WRITE_LOCK : ROUSE_WAIT_READ_LOCK;
     struct rpi_contest contest = { .key = { (uintptr_t)l, 0, (uintptr_t)holder_site(l), kind, 0 },
                                    .since = rsi_tsc(),
-                                   .holder_tid = rsi_load_relaxed(&l->__data.__cur_writer) };
+                                   .holder_tid = l->__data.__shared
+                                                     ? 0
+                                                     : rsi_load_relaxed(&l->__data.__cur_writer) };
     struct rpi_wait wait;
     if (!rpi_wait_begin(&wait, kind, l, site))
         return call_real(is_writer, call, l, clock, until);

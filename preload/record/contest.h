@@ -10,7 +10,7 @@ struct rpi_contest {
     struct rsi_lock_key key; /* the function that records the end sets its site and name */
     uint64_t since;
     uint64_t spin_ticks; /* from then on, before the thread slept */
-    int32_t holder_tid;  /* of the thread that has the lock. 0: not known */
+    int32_t holder_tid;  /* of the thread of this process that has the lock. 0: not known */
     bool is_acquired;    /* even if no wake-up ended the wait */
 };
 

@@ -23,6 +23,8 @@ from rouse.text import counted, duration
 DEADLOCK, NEVER_RELEASED = "deadlock", "never-released"
 LONG_NS = 1_000_000_000
 LONG = 3  # times the longest hold
+# A thread that waits so with a lock leads others, which come to wait for clients in turn.
+FOR_CLIENTS = ("accept", "poll")
 Key = tuple[Any, ...]
 
 
@@ -148,21 +150,29 @@ def ring_words(ring: Sequence[Wait]) -> str:
     return "; ".join(parts)
 
 
-def holder_words(wait: Wait, database: Database) -> str:
-    """Say what the thread does that has the lock of a wait."""
-    if not wait.holder_tid:
-        return "which thread has it is not known"
+def holder_of(wait: Wait, database: Database) -> Row | None:
+    """Return the thread that has the lock of a wait, with its state. None: not known, or none."""
     rows = database.rows(
         labelled(
-            f"SELECT process, state, kind, wait_site FROM threads WHERE tid = {wait.holder_tid}"
+            f"SELECT process, state, wait_site FROM threads WHERE tid = {wait.holder_tid}"
             f" AND process = {quoted(wait.lock['process'])}",
             label="wait_site",
         )
     )
-    if not rows:
-        return f"thread {wait.holder_tid} has it, and has ended"
-    state = rows[0]["state"]
-    does = "runs" if state in ("USR", "LAT") else f"waits ({state}) at {rows[0]['label']}"
+    return rows[0] if wait.holder_tid and rows else None
+
+
+def holder_words(wait: Wait, holder: Row | None) -> str:
+    """Say what the thread does that has the lock of a wait."""
+    if not wait.holder_tid:
+        return "which thread has it is not known"
+    if not holder:
+        return (
+            f"thread {wait.holder_tid} has it, which is no thread of the process: it has ended, or"
+            " has stayed in the parent at a fork"
+        )
+    state = holder["state"]
+    does = "runs" if state in ("USR", "LAT") else f"waits ({state}) at {holder['label']}"
     return f"thread {wait.holder_tid} has it, and {does}"
 
 
@@ -176,12 +186,14 @@ def find(database: Database) -> Found:
         locks = frozenset(key_of(each.lock) for each in named)
         groups.setdefault(locks, (named, [], is_ring))[1].append(wait)
     for named, waiters, is_ring in groups.values():
-        found.findings.append(finding_of(named, waiters, is_ring, database))
+        holder = holder_of(named[0], database)
+        if is_ring or not holder or holder["state"] not in FOR_CLIENTS:
+            found.findings.append(finding_of(named, waiters, is_ring, holder))
     return found
 
 
 def finding_of(
-    named: Sequence[Wait], waiters: Sequence[Wait], is_ring: bool, database: Database
+    named: Sequence[Wait], waiters: Sequence[Wait], is_ring: bool, holder: Row | None
 ) -> Finding:
     """waiters: the threads that wait for the named waits to end, and those of these waits."""
     first = named[0]
@@ -194,7 +206,7 @@ def finding_of(
     else:
         text = (
             f"{first.words}{first.acquired} was not released {since}: {first.place} waits for it;"
-            f" {holder_words(first, database)}.{more} [{NEVER_RELEASED}]"
+            f" {holder_words(first, holder)}.{more} [{NEVER_RELEASED}]"
         )
     return Finding(
         DEADLOCK if is_ring else NEVER_RELEASED,

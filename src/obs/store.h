@@ -186,8 +186,8 @@ struct rsi_store_thread {
     uint64_t wait_site; /* a site; see RSI_SITE_STACK */
     uint64_t waits;     /* ended so far */
     uint32_t worker;    /* struct rsi_store_writer of the worker that runs or ran it */
-    int32_t
-        holder_tid; /* valid as contest_holder: the kernel thread that has the lock. 0: not known */
+    /* As contest_holder: the thread of this process that has the lock. 0: not known. */
+    int32_t holder_tid;
     uint64_t begin_tsc;
 
     uint64_t wake_tsc; /* by the thread that ended the current or latest wait, with the next two */

@@ -90,7 +90,7 @@ class Deadlocks(unittest.TestCase):
         return [{**own, **held, **changed}, {**own, **ended}]
 
     def rows(self, *waits: Row, **changed: Any) -> list[Finding]:
-        numbers = sorted({wait["object"] for wait in waits})
+        numbers = sorted({wait["object"] for wait in waits} - {0})
         locks = [row for number in numbers for row in self.lock(number, **changed)]
         return found(threads=waits, locks=locks, sites=self.SITES)
 
@@ -118,7 +118,15 @@ class Deadlocks(unittest.TestCase):
     def test_threads_behind_a_thread_that_waits_are_counted_to_the_lock_that_is_kept(self) -> None:
         (kept,) = self.rows(self.wait(1, 7, 2), self.wait(2, 8, 9))
         self.assertEqual((kept.object, kept.blame_ns), ("lock8", 6 * S))
-        self.assertIn("thread 9 has it, and has ended", kept.text)
+        self.assertIn("thread 9 has it, which is no thread of the process", kept.text)
+
+    def test_threads_that_wait_for_clients_in_turn_have_no_finding(self) -> None:
+        leader = {**self.wait(2, 0, 0), "kind": "accept", "wait_site": "0x2020", "mutex": 0}
+        for state, is_kept in (("accept", False), ("poll", False), ("io", True)):
+            found_of = self.rows(self.wait(1, 7, 2), {**leader, "state": state, state: 3 * S})
+            kinds = {finding.kind for finding in found_of}
+            self.assertEqual("never-released" in kinds, is_kept, kinds)
+            self.assertNotIn("hot-lock", kinds)
 
 
 class SmallPool(unittest.TestCase):

@@ -55,7 +55,7 @@ class Deadlocks(unittest.TestCase):
         self.assertEqual(found["kind"], "never-released")
         self.assertEqual(found["waiter"], KEPT.label("/* kept by another */"))
         self.assertIn(f"locks, acquired at {ACQUIRED}, was not released", found["text"])
-        self.assertIn(f"thread {thread} has it, and has ended", found["text"])
+        self.assertIn(f"thread {thread} has it, which is no thread of the process", found["text"])
 
     def test_place_where_the_thread_with_the_lock_waits_is_named(self) -> None:
         (found,), (thread,) = self.findings("busy")
