@@ -51,6 +51,7 @@ ELSEWHERE = {
     "72056a2": "buffers beyond the first 4,096 of a ring; the same",
     "7274c25": "one condition of the monitor, which looks every 10 ms",
     "f6cd2a5": "variables that are initialised before a system call, and copies of short strings",
+    "c11cd2b": "a comment",
     "2811cbd": "the place of fields in a thread's record; an operation stores as many words",
 }
 
