@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Locks that are never released again: threads wait for each other, or for one that kept a lock.
 
-Only waits under way show them. A lock counts as never released if a thread has slept for it for
-long, and for much longer than any hold of it that was seen to end.
+Only waits under way show them. A lock that is part of no ring counts as never released if a thread
+has slept for it for long, and for much longer than any hold of it that was seen to end.
 """
 
 from __future__ import annotations
@@ -23,8 +23,21 @@ from rouse.text import counted, duration
 DEADLOCK, NEVER_RELEASED = "deadlock", "never-released"
 LONG_NS = 1_000_000_000
 LONG = 3  # times the longest hold
-# A thread that waits so with a lock leads others, which come to wait for clients in turn.
+SHOWN = 4  # threads of a ring
 FOR_CLIENTS = ("accept", "poll")
+IN_ORDER = "Acquire these locks in the same order everywhere."
+NOT_TWICE = "Call a function that expects the lock, or unlock before."
+DOES = {
+    "mutex": "for another lock",
+    "rwlock": "for another lock",
+    "cond": "for a condition",
+    "sem": "for a semaphore",
+    "join": "for another thread or process",
+    "io": "to read or write",
+    "accept": "for clients",
+    "poll": "for descriptors",
+    "sleep": "for the time",
+}
 Key = tuple[Any, ...]
 
 
@@ -99,10 +112,6 @@ def read(database: Database) -> list[Wait]:
     longest: dict[Key, int] = {}
     for row in rows:
         longest[key_of(row)] = max(longest.get(key_of(row), 0), row["since_ns"])
-    if max(longest.values(), default=0) < LONG_NS:
-        return []
-    holds = longest_holds(database)
-    kept = {k for k, ns in longest.items() if ns >= max(LONG_NS, LONG * holds.get(k, 0))}
     known = frames.functions(database, {row["site"] for row in rows})
     callers = {key: own[1].name for key, own in known.items() if len(own) > 1}
     return [
@@ -118,7 +127,7 @@ def read(database: Database) -> list[Wait]:
             ),
         )
         for row in rows
-        if key_of(row) in kept
+        if longest[key_of(row)] >= LONG_NS
     ]
 
 
@@ -147,7 +156,8 @@ def ring_words(ring: Sequence[Wait]) -> str:
             f"thread {wait.tid} has {before.words}{before.acquired} and waits for {wait.words}"
             f" at {wait.place}"
         )
-    return "; ".join(parts)
+    more = len(parts) - SHOWN
+    return "; ".join(parts[:SHOWN]) + (f"; and {more} more threads in the ring" if more > 0 else "")
 
 
 def holder_of(wait: Wait, database: Database) -> Row | None:
@@ -162,23 +172,41 @@ def holder_of(wait: Wait, database: Database) -> Row | None:
     return rows[0] if wait.holder_tid and rows else None
 
 
-def holder_words(wait: Wait, holder: Row | None) -> str:
-    """Say what the thread does that has the lock of a wait."""
+def kept_words(wait: Wait, holder: Row | None, since: str) -> str:
+    """Say which lock is kept, who waits for it, and what the thread does that has it."""
+    waits = f"thread {wait.tid} waits for it at {wait.place}"
     if not wait.holder_tid:
-        return "which thread has it is not known"
+        last = f" The last one acquired it at {wait.holder}." if wait.holder else ""
+        return f"{wait.words} has readers {since}, and {waits}; which they are is not known.{last}"
+    has = f"{wait.words}{wait.acquired} was not released {since}: {waits}"
     if not holder:
         return (
-            f"thread {wait.holder_tid} has it, which is no thread of the process: it has ended, or"
-            " has stayed in the parent at a fork"
+            f"{has}; thread {wait.holder_tid} has it, which is no thread of the process: it has"
+            " ended, or has stayed in the parent at a fork."
         )
     state = holder["state"]
-    does = "runs" if state in ("USR", "LAT") else f"waits ({state}) at {holder['label']}"
-    return f"thread {wait.holder_tid} has it, and {does}"
+    does = f"waits {DOES.get(state, state)} at {holder['label']}"
+    if state in ("USR", "LAT"):
+        does = "runs, or sleeps in a call that rouse does not see"
+    return f"{has}; thread {wait.holder_tid} has it, and {does}."
+
+
+def is_leader(wait: Wait, holder: Row | None) -> bool:
+    """Whether the thread with the lock waits for clients, in place of those that wait for it.
+
+    They come from the same place, to wait for clients in turn.
+    """
+    if holder is None or wait.waiter != wait.holder:
+        return False
+    return holder["state"] in FOR_CLIENTS
 
 
 def find(database: Database) -> Found:
     every = read(database)
-    found = Found({key_of(wait.lock) for wait in every})
+    if not every:
+        return Found()
+    holds = longest_holds(database)
+    found = Found()
     groups: dict[frozenset[Key], tuple[list[Wait], list[Wait], bool]] = {}
     for wait in every:
         chain, is_ring = chain_of(wait, every)
@@ -186,8 +214,15 @@ def find(database: Database) -> Found:
         locks = frozenset(key_of(each.lock) for each in named)
         groups.setdefault(locks, (named, [], is_ring))[1].append(wait)
     for named, waiters, is_ring in groups.values():
-        holder = holder_of(named[0], database)
-        if is_ring or not holder or holder["state"] not in FOR_CLIENTS:
+        first = named[0]
+        since_ns = max(wait.since_ns for wait in waiters if key_of(wait.lock) == key_of(first.lock))
+        if not is_ring and since_ns < LONG * holds.get(key_of(first.lock), 0):
+            continue
+        found.keys |= {key_of(wait.lock) for wait in waiters}
+        # Of a mutex, the holder is not known if processes share it: one of them may lead others.
+        is_anyones = not first.holder_tid and first.lock["kind"] == "mutex"
+        holder = holder_of(first, database)
+        if is_ring or not (is_anyones or is_leader(first, holder)):
             found.findings.append(finding_of(named, waiters, is_ring, holder))
     return found
 
@@ -201,18 +236,15 @@ def finding_of(
     more = f" {counted(others, 'other thread waits', 'other threads wait')} too." if others else ""
     since = f"for the last {duration(min(wait.since_ns for wait in named))}"
     if is_ring:
-        order = " Acquire these locks in the same order everywhere." if len(named) > 1 else ""
-        text = f"deadlock {since}: {ring_words(named)}.{more}{order} [{DEADLOCK}]"
+        advice = IN_ORDER if len(named) > 1 else NOT_TWICE
+        text = f"deadlock {since}: {ring_words(named)}.{more} {advice} [{DEADLOCK}]"
     else:
-        text = (
-            f"{first.words}{first.acquired} was not released {since}: {first.place} waits for it;"
-            f" {holder_words(first, holder)}.{more} [{NEVER_RELEASED}]"
-        )
+        text = f"{kept_words(first, holder, since)}{more} [{NEVER_RELEASED}]"
     return Finding(
         DEADLOCK if is_ring else NEVER_RELEASED,
         lock_name(first.lock),
         first.waiter,
-        first.holder,
+        first.holder if is_ring or first.holder_tid else "",
         sum(wait.since_ns for wait in waiters),
         None,
         None,

@@ -253,7 +253,7 @@ def make(database: Database, busy_ns: int | None = None, sampled: Running | None
         findings += python_locks.pools(database, program, sampled)
     findings += timers.find(database, program)
     findings = alike(findings)
-    findings.sort(key=lambda finding: -finding.blame_ns)
+    findings.sort(key=lambda each: (each.kind != deadlocks.DEADLOCK, -each.blame_ns))
     idle = {} if findings else places.idle_parts(database, program.wall_ns)
     text = "" if findings else summary.text_of(database, program, time, idle, sampled)
     return Verdict(

@@ -104,11 +104,27 @@ class Deadlocks(unittest.TestCase):
         self.assertIn("(called by forth)", ring.text)
         self.assertIn(" 1 other thread waits too.", ring.text)
 
-    def test_holder_that_is_not_known_makes_no_ring(self) -> None:
-        (kept,) = self.rows(self.wait(1, 8, 0))
-        self.assertEqual((kept.kind, kept.gain), ("never-released", None))
-        self.assertIn("lock8, acquired at move+0x2, was not released for the last 3", kept.text)
-        self.assertIn("which thread has it is not known", kept.text)
+    def test_of_a_lock_with_readers_the_last_place_is_told_and_not_said_to_be_the_holders(
+        self,
+    ) -> None:
+        wait = {**self.wait(1, 8, 0), "kind": "write lock", "state": "rwlock"}
+        (kept,) = self.rows(wait, kind="write lock")
+        self.assertEqual((kept.kind, kept.gain, kept.holder), ("never-released", None, ""))
+        words = "lock8 has readers for the last 3 s, and thread 1 waits for it at move+0x5"
+        self.assertIn(words.replace("3 s", "3.00 s"), kept.text)
+        self.assertIn("The last one acquired it at move+0x2.", kept.text)
+
+    def test_mutex_whose_holder_is_not_known_may_be_shared_by_processes_in_turn(self) -> None:
+        self.assertEqual(self.rows(self.wait(1, 8, 0)), [])
+
+    def test_ring_after_a_long_hold_is_a_ring(self) -> None:
+        waits = self.wait(1, 8, 2), self.wait(2, 7, 1)
+        self.assertEqual([f.kind for f in self.rows(*waits, hold_most_ns=2 * S)], ["deadlock"])
+
+    def test_long_ring_is_cut(self) -> None:
+        waits = [self.wait(n, 7 + n % 10, (n + 1) % 10 or 10) for n in range(1, 11)]
+        (ring,) = self.rows(*waits)
+        self.assertIn("; and 6 more threads in the ring.", ring.text)
 
     def test_lock_that_is_often_held_for_long_is_not_said_to_be_kept(self) -> None:
         for hold_ns, is_kept in ((S, True), (S + S // 10, False)):
@@ -122,9 +138,15 @@ class Deadlocks(unittest.TestCase):
 
     def test_threads_that_wait_for_clients_in_turn_have_no_finding(self) -> None:
         leader = {**self.wait(2, 0, 0), "kind": "accept", "wait_site": "0x2020", "mutex": 0}
-        for state, is_kept in (("accept", False), ("poll", False), ("io", True)):
-            found_of = self.rows(self.wait(1, 7, 2), {**leader, "state": state, state: 3 * S})
-            kinds = {finding.kind for finding in found_of}
+        cases = (
+            ("accept", "0x2010", False),
+            ("poll", "0x2010", False),
+            ("io", "0x2010", True),
+            ("poll", "0x2020", True),  # it has the lock for another purpose
+        )
+        for state, site_of, is_kept in cases:
+            rows = (self.wait(1, 7, 2), {**leader, "state": state, state: 3 * S})
+            kinds = {finding.kind for finding in self.rows(*rows, holder_site=site_of)}
             self.assertEqual("never-released" in kinds, is_kept, kinds)
             self.assertNotIn("hot-lock", kinds)
 

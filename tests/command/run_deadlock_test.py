@@ -64,7 +64,9 @@ class Deadlocks(unittest.TestCase):
         (found,), (thread,) = self.findings("busy")
         self.assertEqual(found["kind"], "never-released")
         place = KEPT.label("/* with the lock */")
-        self.assertIn(f"thread {thread} has it, and waits (io) at {place}", found["text"])
+        self.assertIn(
+            f"thread {thread} has it, and waits to read or write at {place}", found["text"]
+        )
 
     def test_short_wait_under_way_is_no_deadlock(self) -> None:
         for case in ("ring", "ended"):
