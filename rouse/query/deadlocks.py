@@ -112,6 +112,8 @@ def read(database: Database) -> list[Wait]:
     longest: dict[Key, int] = {}
     for row in rows:
         longest[key_of(row)] = max(longest.get(key_of(row), 0), row["since_ns"])
+    if max(longest.values(), default=0) < LONG_NS:
+        return []
     known = frames.functions(database, {row["site"] for row in rows})
     callers = {key: own[1].name for key, own in known.items() if len(own) > 1}
     return [
@@ -174,10 +176,11 @@ def holder_of(wait: Wait, database: Database) -> Row | None:
 
 def kept_words(wait: Wait, holder: Row | None, since: str) -> str:
     """Say which lock is kept, who waits for it, and what the thread does that has it."""
-    waits = f"thread {wait.tid} waits for it at {wait.place}"
+    thread = f"thread {wait.tid}" if wait.tid else "a thread"  # a user thread has no number
+    waits = f"{thread} waits for it at {wait.place}"
     if not wait.holder_tid:
-        last = f" The last one acquired it at {wait.holder}." if wait.holder else ""
-        return f"{wait.words} has readers {since}, and {waits}; which they are is not known.{last}"
+        last = f" The last one that is known acquired it at {wait.holder}." if wait.holder else ""
+        return f"{wait.words} was not free {since}: {waits}; who has it is not known.{last}"
     has = f"{wait.words}{wait.acquired} was not released {since}: {waits}"
     if not holder:
         return (

@@ -110,9 +110,11 @@ class Deadlocks(unittest.TestCase):
         wait = {**self.wait(1, 8, 0), "kind": "write lock", "state": "rwlock"}
         (kept,) = self.rows(wait, kind="write lock")
         self.assertEqual((kept.kind, kept.gain, kept.holder), ("never-released", None, ""))
-        words = "lock8 has readers for the last 3 s, and thread 1 waits for it at move+0x5"
-        self.assertIn(words.replace("3 s", "3.00 s"), kept.text)
-        self.assertIn("The last one acquired it at move+0x2.", kept.text)
+        words = "lock8 was not free for the last 3.00 s: thread 1 waits for it at move+0x5"
+        self.assertIn(words, kept.text)
+        self.assertIn("who has it is not known. The last one that is known", kept.text)
+        (kept,) = self.rows({**wait, "tid": 0, "origin": "user"}, kind="write lock")
+        self.assertIn("a thread waits for it at move+0x5", kept.text)
 
     def test_mutex_whose_holder_is_not_known_may_be_shared_by_processes_in_turn(self) -> None:
         self.assertEqual(self.rows(self.wait(1, 8, 0)), [])
