@@ -27,7 +27,7 @@ static void note_sleep(struct rpi_thread *self, enum rouse_wait_kind kind, const
 {
     struct rsi_store_thread *slot = self->slot;
     rsi_module_note(self->writer, site); /* now, since the wait may never end */
-    rsi_slot_change(slot);
+    uint32_t seq = rsi_slot_change(slot);
     rsi_count(slot->ticks[RSI_IN_USR], now - slot->run_tsc);
     rsi_store_relaxed(&slot->since_tsc, now);
     rsi_store_relaxed(&slot->kind, (uint16_t)kind);
@@ -35,7 +35,7 @@ static void note_sleep(struct rpi_thread *self, enum rouse_wait_kind kind, const
     rsi_store_relaxed(&slot->object, (uint64_t)(uintptr_t)object);
     rsi_store_relaxed(&slot->wait_site, site);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_WAIT);
-    rsi_slot_changed(slot);
+    rsi_slot_changed(slot, seq);
     if (rsi_unlikely(rpi_wait_rings != NULL))
         rpi_wait_ring_put(self, kind, site);
 }
@@ -53,11 +53,11 @@ void rpi_wait_show(const struct rpi_wait *wait, const struct rpi_contest *contes
 {
     struct rpi_thread *self = wait->self;
     rsi_module_note(self->writer, contest->key.holder_site);
-    rsi_slot_change(self->slot);
+    uint32_t seq = rsi_slot_change(self->slot);
     rsi_store_relaxed(&self->slot->contest_tsc, contest->since);
     rsi_store_relaxed(&self->slot->contest_holder, contest->key.holder_site);
     rsi_store_relaxed(&self->slot->holder_tid, contest->holder_tid);
-    rsi_slot_changed(self->slot);
+    rsi_slot_changed(self->slot, seq);
     self->shows_contest = true;
 }
 
@@ -155,7 +155,7 @@ static uint64_t note_run(struct rpi_thread *self, const struct rpi_mark *mark,
     uint64_t for_mutex = ticks_for_mutex(mark, woken, now);
     if (rsi_unlikely(rpi_event_pages != 0))
         rpi_event_wait(self, mark, woken, verdict, for_mutex ? woken : now);
-    rsi_slot_change(slot);
+    uint32_t seq = rsi_slot_change(slot);
     rsi_store_relaxed(&slot->wake_site, mark->site);
     rsi_store_relaxed(&slot->waker_id, mark->waker_id);
     rsi_store_relaxed(&slot->wake_tsc, woken);
@@ -171,7 +171,7 @@ static uint64_t note_run(struct rpi_thread *self, const struct rpi_mark *mark,
     hide_contest(self);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
-    rsi_slot_changed(slot);
+    rsi_slot_changed(slot, seq);
     if (rsi_unlikely(rpi_wait_rings != NULL))
         rpi_wait_ring_close(self);
     rsi_file_tick_tsc(now);
@@ -180,12 +180,12 @@ static uint64_t note_run(struct rpi_thread *self, const struct rpi_mark *mark,
 
 static void undo_sleep(struct rpi_thread *self, uint64_t now)
 {
-    rsi_slot_change(self->slot);
+    uint32_t seq = rsi_slot_change(self->slot);
     rsi_count(self->slot->ticks[RSI_IN_USR], now - self->slot->since_tsc);
     hide_contest(self);
     rsi_store_relaxed(&self->slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&self->slot->run_tsc, now);
-    rsi_slot_changed(self->slot);
+    rsi_slot_changed(self->slot, seq);
     if (rsi_unlikely(rpi_wait_rings != NULL))
         rpi_wait_ring_close(self);
 }

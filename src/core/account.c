@@ -129,7 +129,7 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
         struct rsi_cpu_time spent = rsi_cpu_time_begin(t->tid);
         rsi_writer_begin(writer, now, &spent);
     }
-    rsi_slot_change(slot);
+    uint32_t seq = rsi_slot_change(slot);
     rsi_store_relaxed(&slot->id, t->id);
     rsi_store_relaxed(&slot->begin_tsc, born);
     rsi_store_relaxed(&slot->since_tsc, born);
@@ -137,7 +137,7 @@ static RSI_NOINLINE struct rsi_store_thread *slot_new(struct rsi_writer *writer,
     rsi_store_relaxed(&slot->origin, (uint8_t)t->waiter.origin);
     rsi_store_relaxed(&slot->tid, t->waiter.origin == RSI_ORIGIN_USER ? 0 : t->tid);
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
-    rsi_slot_changed(slot);
+    rsi_slot_changed(slot, seq);
     rsi_store_release(&t->waiter.record.slot, slot); /* readers of t see it complete */
     rsi_test_delay();
     rsi_fence_light(); /* pairs with the heavy fence in rsi_account_name */
@@ -221,7 +221,7 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
     uint64_t site = 0;
     if (rsi_likely(why == RSI_LEAVES_WAITING))
         site = rsi_site_of(writer, self->waiter.record.wait_site);
-    rsi_slot_change(slot);
+    uint32_t seq = rsi_slot_change(slot);
     if (ran_weight != 0)
         ran(writer, slot, weighed(now - slot->run_tsc, ran_weight));
     rsi_store_relaxed(&slot->since_tsc, now);
@@ -235,7 +235,7 @@ RSI_INLINE void leave(struct rsi_writer *writer, struct rouse_thread *self, enum
         rsi_store_relaxed(&slot->yields, slot->yields + 1);
         rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_QUEUE);
     }
-    rsi_slot_changed(slot);
+    rsi_slot_changed(slot, seq);
 }
 
 /*
@@ -289,7 +289,7 @@ RSI_INLINE void run(struct rsi_writer *writer, struct rouse_thread *t,
                     struct rsi_store_thread *slot, uint64_t now, uint32_t weight)
 {
     rsi_count(writer->shared->switches, 1);
-    rsi_slot_change(slot);
+    uint32_t seq = rsi_slot_change(slot);
     if (slot->doing == RSI_DOES_WAIT)
         wait_ended(writer, t, slot, now, weight);
     else if (weight != 0 && slot->doing == RSI_DOES_QUEUE && now > slot->since_tsc)
@@ -297,7 +297,7 @@ RSI_INLINE void run(struct rsi_writer *writer, struct rouse_thread *t,
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
     rsi_store_relaxed(&slot->run_tsc, now);
     rsi_store_relaxed(&slot->worker, writer->index);
-    rsi_slot_changed(slot);
+    rsi_slot_changed(slot, seq);
 }
 
 /* Of the worker that t left last. */
@@ -357,9 +357,9 @@ static void begin_now(struct rouse_thread *t, bool is_turn, struct rsi_sampling 
     struct rsi_store_thread *slot = t->waiter.record.slot;
     if (!slot)
         return;
-    rsi_slot_change(slot);
+    uint32_t seq = rsi_slot_change(slot);
     rsi_store_relaxed(is_turn ? &slot->run_tsc : &slot->since_tsc, rsi_sampling_stamp(s));
-    rsi_slot_changed(slot);
+    rsi_slot_changed(slot, seq);
 }
 
 static RSI_NOINLINE void switch_timed(struct rsi_worker *w, struct rouse_thread *self,
@@ -395,17 +395,36 @@ static RSI_NOINLINE void enter_new(struct rsi_writer *writer, struct rouse_threa
     enter(writer, to, now);
 }
 
-RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *self,
-                                     struct rouse_thread *to, enum rsi_leave why)
+/*
+ * An untimed switch between two threads of which one yields and the other has yielded: no wait begins or ends. False: it is
+ * another one.
+ */
+RSI_INLINE bool yielded(const struct rsi_writer *writer, struct rouse_thread *self,
+                        const struct rouse_thread *to, uint64_t now)
 {
-    struct rsi_sampling *s = &w->sampling;
+    struct rsi_store_thread *from = self->waiter.record.slot, *slot = to->waiter.record.slot;
+    if (rsi_unlikely(!from || !slot || slot->doing != RSI_DOES_QUEUE))
+        return false;
+    uint32_t seq = rsi_slot_change(from);
+    rsi_store_relaxed(&from->since_tsc, now);
+    rsi_store_relaxed(&from->yields, from->yields + 1);
+    rsi_store_relaxed(&from->doing, (uint16_t)RSI_DOES_QUEUE);
+    rsi_slot_changed(from, seq);
+    rsi_store_relaxed(&self->waiter.record.weight, (uint8_t)0);
+    rsi_count(writer->shared->switches, 1);
+    seq = rsi_slot_change(slot);
+    rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_RUN);
+    rsi_store_relaxed(&slot->run_tsc, now);
+    rsi_store_relaxed(&slot->worker, writer->index);
+    rsi_slot_changed(slot, seq);
+    return true;
+}
+
+static RSI_NOINLINE void switch_untimed(struct rsi_worker *w, struct rouse_thread *self,
+                                        struct rouse_thread *to, enum rsi_leave why)
+{
     struct rsi_writer *writer = w->exec.writer;
-    if (s->left <= 1 || !writer || !is_untimed(s, to)) {
-        switch_timed(w, self, to, why);
-        return;
-    }
-    s->left--;
-    uint64_t now = rsi_sampling_about_now(s);
+    uint64_t now = rsi_sampling_about_now(&w->sampling);
     if (why != RSI_LEAVES_ENDED)
         leave(writer, self, why, now, 0, 0);
     struct rsi_store_thread *slot = to->waiter.record.slot;
@@ -413,6 +432,20 @@ RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *
         run(writer, to, slot, now, 0);
     else
         enter_new(writer, to, now);
+}
+
+RSI_NOINLINE void rsi_account_switch(struct rsi_worker *w, struct rouse_thread *self,
+                                     struct rouse_thread *to, enum rsi_leave why)
+{
+    struct rsi_sampling *s = &w->sampling;
+    const struct rsi_writer *writer = w->exec.writer;
+    if (s->left <= 1 || !writer || !is_untimed(s, to)) {
+        switch_timed(w, self, to, why);
+        return;
+    }
+    s->left--;
+    if (why != RSI_LEAVES_QUEUED || !yielded(writer, self, to, rsi_sampling_about_now(s)))
+        switch_untimed(w, self, to, why);
 }
 
 void rsi_account_run(struct rsi_worker *w, struct rouse_thread *t)

@@ -10,11 +10,11 @@ static void show_contest(const struct rsi_contest *contest)
     struct rsi_store_thread *slot = rsi_exec_self()->current->waiter.record.slot;
     if (!slot)
         return;
-    rsi_slot_change(slot);
+    uint32_t seq = rsi_slot_change(slot);
     rsi_store_relaxed(&slot->contest_tsc, contest ? contest->since_tsc : 0);
     rsi_store_relaxed(&slot->contest_holder, contest ? (uintptr_t)contest->holder_site : 0);
     rsi_store_relaxed(&slot->holder_tid, 0);
-    rsi_slot_changed(slot);
+    rsi_slot_changed(slot, seq);
 }
 
 void rsi_contest_sleep_slow(struct rsi_contest *contest, enum rouse_wait_kind kind,

@@ -172,10 +172,12 @@ RSI_INLINE void clear(struct rsi_store_thread *slot, size_t from, size_t to)
         rsi_store_relaxed((word *)(void *)((char *)slot + at), UINT64_C(0));
 }
 
-/* Whether the words behind ticks[RSI_IN_LAT] were never written. */
-RSI_INLINE bool is_fresh_behind_lat(const struct rsi_store_thread *slot)
+/* Whether the words of a wait, and those behind ticks[RSI_IN_LAT], were never written: many threads never wait. */
+RSI_INLINE bool is_waitless(const struct rsi_store_thread *slot)
 {
-    return slot->waits == 0 && slot->name[0] == 0 && slot->contest_tsc == 0;
+    return (slot->waits | slot->wait_site | slot->object | slot->contest_tsc |
+            rsi_load_relaxed(&slot->wake_tsc)) == 0 &&
+           slot->name[0] == 0;
 }
 
 static void slot_free(struct rsi_writer *writer, struct rsi_store_thread *slot)
@@ -185,11 +187,14 @@ static void slot_free(struct rsi_writer *writer, struct rsi_store_thread *slot)
     __atomic_thread_fence(__ATOMIC_RELEASE); /* as in account.c */
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_NOTHING);
     rsi_store_relaxed(&slot->id, UINT64_C(0));
-    bool is_fresh = is_fresh_behind_lat(slot);
-    clear(slot, offsetof(struct rsi_store_thread, since_tsc),
-          offsetof(struct rsi_store_thread, ticks[RSI_IN_LAT + 1]));
-    if (!is_fresh)
-        clear(slot, offsetof(struct rsi_store_thread, ticks[RSI_IN_LAT + 1]), sizeof *slot);
+    if (rsi_likely(is_waitless(slot))) {
+        rsi_store_relaxed(&slot->yields, UINT64_C(0));
+        rsi_store_relaxed(&slot->accepted, UINT64_C(0));
+        rsi_store_relaxed(&slot->ticks[RSI_IN_USR], UINT64_C(0));
+        rsi_store_relaxed(&slot->ticks[RSI_IN_LAT], UINT64_C(0));
+    } else {
+        clear(slot, offsetof(struct rsi_store_thread, since_tsc), sizeof *slot);
+    }
     rsi_store_relaxed(&slot->begin_tsc, (uint64_t)(uintptr_t)writer->free);
     rsi_store_release(&slot->seq, seq + 2);
     writer->free = slot;
@@ -239,14 +244,28 @@ _Static_assert(sizeof(struct group_name) == sizeof((struct rsi_store_group){ 0 }
                    offsetof(struct rsi_store_thread, name) % sizeof(uint64_t) == 0,
                "names are three words");
 
+typedef uint64_t __attribute__((may_alias)) name_word;
+
+RSI_INLINE uint64_t name_word_of(const char *name, unsigned i)
+{
+    return rsi_load_relaxed((const name_word *)(const void *)name + i);
+}
+
 /* Bytes behind the end of a name are 0. */
 static struct group_name group_name(const char *name)
 {
-    typedef uint64_t __attribute__((may_alias)) word;
-    struct group_name copy;
-    for (unsigned i = 0; i < 3; i++)
-        copy.words[i] = rsi_load_relaxed((const word *)(const void *)name + i);
-    return copy;
+    return (struct group_name){
+        { name_word_of(name, 0), name_word_of(name, 1), name_word_of(name, 2) },
+    };
+}
+
+/* Word by word: a copy that memcmp() reads would first have to be stored. */
+RSI_INLINE bool is_named(const struct rsi_store_group *group, const char *name)
+{
+    uint64_t differs = (name_word_of(group->name, 0) ^ name_word_of(name, 0)) |
+                       (name_word_of(group->name, 1) ^ name_word_of(name, 1)) |
+                       (name_word_of(group->name, 2) ^ name_word_of(name, 2));
+    return !differs && !group->is_rest;
 }
 
 static uint32_t name_hash(const struct group_name *name)
@@ -266,9 +285,7 @@ static uint32_t group_hash(const void *entry)
 
 static bool group_is_of(const void *entry, const void *key)
 {
-    const struct rsi_store_group *group = entry;
-    struct group_name name = group_name(group->name);
-    return !group->is_rest && memcmp(&name, key, sizeof name) == 0;
+    return is_named(entry, key);
 }
 
 /*
@@ -554,17 +571,21 @@ static RSI_COLD void writer_add(struct rsi_store_writer *total, const struct rsi
         rsi_count(total->ended_ticks[i], slot->ticks[i]);
 }
 
+static RSI_NOINLINE struct rsi_store_group *group_find(struct rsi_writer *writer, const char *name)
+{
+    struct group_name copy = group_name(name);
+    struct rsi_store_group *group =
+        index_find(&writer->groups, name_hash(&copy), group_is_of, &copy);
+    return group ? group
+                 : group_add_name(&writer->groups, &copy, writer->chunk_pages, writer->index);
+}
+
 static void user_end(struct rsi_writer *writer, const struct rsi_store_thread *slot, uint64_t wall)
 {
-    struct group_name name = group_name(slot->name);
-    struct rsi_store_group *group = writer->group;
-    if (rsi_unlikely(!group || !group_is_of(group, &name)))
-        group = index_find(&writer->groups, name_hash(&name), group_is_of, &name);
-    if (rsi_unlikely(!group))
-        group = group_add_name(&writer->groups, &name, writer->chunk_pages, writer->index);
-    writer->group = group;
-    if (rsi_likely(group != NULL))
-        group_add(group, slot, wall);
+    if (rsi_unlikely(!writer->group || !is_named(writer->group, slot->name)))
+        writer->group = group_find(writer, slot->name);
+    if (rsi_likely(writer->group != NULL))
+        group_add(writer->group, slot, wall);
     else
         writer_add(writer->shared, slot);
 }

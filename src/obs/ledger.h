@@ -121,17 +121,19 @@ uint32_t rsi_writer_label(struct rsi_writer *writer, const char *text);
 
 /*
  * Words of a slot that are written between these two calls are consistent for a reader, or it sees that they are
- * changing.
+ * changing. change returns what changed takes, so that seq is read once.
  */
-RSI_INLINE void rsi_slot_change(struct rsi_store_thread *slot)
+RSI_INLINE uint32_t rsi_slot_change(struct rsi_store_thread *slot)
 {
-    rsi_store_relaxed(&slot->seq, slot->seq + 1);
+    uint32_t seq = slot->seq + 1;
+    rsi_store_relaxed(&slot->seq, seq);
     __atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with the reader's second load of seq */
+    return seq;
 }
 
-RSI_INLINE void rsi_slot_changed(struct rsi_store_thread *slot)
+RSI_INLINE void rsi_slot_changed(struct rsi_store_thread *slot, uint32_t seq)
 {
-    rsi_store_release(&slot->seq, slot->seq + 1); /* pairs with the reader's first load of seq */
+    rsi_store_release(&slot->seq, seq + 1); /* pairs with the reader's first load of seq */
 }
 
 /* Add the times of a wait that has ended to the entry of its wake-up. */

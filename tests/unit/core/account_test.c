@@ -544,6 +544,67 @@ static void a_name_given_by_another_thread_is_in_the_record(void **state)
         }
 }
 
+static const struct rsi_store_thread *own_entry(void)
+{
+    return rsi_waiter(rouse_thread_self())->record.slot;
+}
+
+static void *only_end(void *entry)
+{
+    *(const struct rsi_store_thread **)entry = own_entry();
+    return NULL;
+}
+
+static void *yield_and_end(void *entry)
+{
+    rouse_thread_yield();
+    return only_end(entry);
+}
+
+static void *wait_for_a_lock(void *entry)
+{
+    rouse_mutex_lock(&scene.mutex);
+    rouse_mutex_unlock(&scene.mutex);
+    return only_end(entry);
+}
+
+/* In its first turn: what it had to queue for is the only time so far. */
+static void *see_that_all_is_zero(void *entry)
+{
+    const struct rsi_store_thread *own = own_entry();
+    CHECK_EQUAL(own->waits | own->useless | own->yields | own->accepted, 0);
+    CHECK_EQUAL(own->object | own->wait_site | own->wake_tsc | own->wake_site | own->waker_id, 0);
+    CHECK_EQUAL(own->verdict, ROUSE_VERDICT_NONE);
+    CHECK_EQUAL(own->contest_tsc | own->contest_holder | (uint64_t)own->holder_tid, 0);
+    CHECK_EQUAL(own->name[0], 0);
+    for (unsigned i = 0; i < RSI_IN_COUNT; i++)
+        CHECK(i == RSI_IN_LAT || own->ticks[i] == 0);
+    CHECK(own->ticks[RSI_IN_LAT] <= rsi_tsc() - own->begin_tsc);
+    return only_end(entry);
+}
+
+/* Threads that never waited leave less behind, and less is cleared then. */
+static void an_entry_has_nothing_of_the_thread_that_had_it_before(void **state)
+{
+    static void *(*const before[])(void *) = { only_end, yield_and_end, wait_for_a_lock };
+    (void)state;
+    memset(&scene, 0, sizeof scene);
+    for (unsigned i = 0; i < 2 * LENGTH(before); i++) {
+        const struct rsi_store_thread *first, *second;
+        do {
+            struct rouse_thread *t;
+            rouse_mutex_lock(&scene.mutex);
+            t = start(ROUSE_KIND_USER, before[i / 2], (void *)&first);
+            UNTIL(before[i / 2] != wait_for_a_lock || waits(t));
+            if (i % 2)
+                rouse_thread_set_name(t, "named");
+            rouse_mutex_unlock(&scene.mutex);
+            join(t);
+            join(start(ROUSE_KIND_USER, see_that_all_is_zero, (void *)&second));
+        } while (second != first); /* another worker has others */
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -561,6 +622,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(keys_that_differ_in_one_word_hash_to_different_places),
         cmocka_unit_test(a_call_is_counted_when_it_returns),
         cmocka_unit_test(a_name_given_by_another_thread_is_in_the_record),
+        cmocka_unit_test(an_entry_has_nothing_of_the_thread_that_had_it_before),
     };
     const struct program program = {
         .limit_s = 120, .every_number = true, .tests = tests, .test_count = LENGTH(tests)

@@ -5,6 +5,7 @@
  * `exact`. Counts must be exact in both modes.
  */
 #include "unit/core/core_test.h"
+#include "obs/ledger.h"
 #include "unit/obs/ledger_read.h"
 
 #include <math.h>
@@ -206,6 +207,12 @@ static bool is_whole(const struct spinner *spinner)
     return off(sum, (double)spinner->life_ticks) < 0.1;
 }
 
+static uint64_t switches_of_worker(void)
+{
+    const struct rsi_writer *writer = rsi_rt.workers[0]->exec.writer;
+    return writer ? rsi_load_relaxed(&writer->shared->switches) : 0;
+}
+
 /*
  * Two threads with turns of 100 and two with 400 ns. Each thread's running time is compared with its own clock, which does
  * not see the switch, and the ratio with that of the mode exact.
@@ -220,8 +227,10 @@ static void running_time_is_estimated_within_5_percent(void **state)
             spinners[i].spin_ticks = (uint64_t)(hz() * (i % 2 ? 400e-9 : 100e-9));
         CHECK_EQUAL(rouse_obs_set_mode(modes[m]), 0);
         double sum = 0;
+        uint64_t switches_before = switches_of_worker(), all_yields = 0;
         spin_all(spinners, 4, 400 * MS, NULL, NULL);
         for (unsigned i = 0; i < 4; i++) {
+            all_yields += spinners[i].yields;
             ratio[m][i] = (double)spinners[i].usr_ticks / (double)spinners[i].own_ticks;
             printf("%s: thread %u: USR %.3f of its own clock\n", m ? "counted" : "exact", i,
                    ratio[m][i]);
@@ -231,6 +240,7 @@ static void running_time_is_estimated_within_5_percent(void **state)
             sum += (double)spinners[i].usr_ticks;
         }
         sum /= (double)spinners[0].life_ticks;
+        CHECK(switches_of_worker() - switches_before >= all_yields);
         printf("all: USR %.3f of the worker's time\n", sum);
         CHECK(sum > (SLOWER > 1 ? 0.8 : 0.9));
         CHECK(sum < 1.02);
