@@ -52,6 +52,7 @@ ELSEWHERE = {
     "7274c25": "one condition of the monitor, which looks every 10 ms",
     "f6cd2a5": "variables that are initialised before a system call, and copies of short strings",
     "c11cd2b": "a comment",
+    "02648fe": "a switch, a creation and an end of a recorded thread are as fast or faster",
     "2811cbd": "the place of fields in a thread's record; an operation stores as many words",
 }
 
