@@ -255,13 +255,20 @@ static RSI_COLD void wait_sampled(struct rsi_store_wake *wake, uint64_t waited, 
     variance_add(&wake->late_variance, part * (double)late * (double)late);
 }
 
+/* The low bits of the number of t's present or last wait. */
+RSI_INLINE uint8_t number_of(const struct rouse_thread *t)
+{
+    return (uint8_t)(rsi_load_relaxed(&t->waiter.claim) >> 2);
+}
+
 /* The wait of t is over, and it is about to run. weight: of its times; 0: they are not timed. */
-RSI_INLINE void wait_ended(struct rsi_writer *writer, const struct rouse_thread *t,
+RSI_INLINE void wait_ended(struct rsi_writer *writer, struct rouse_thread *t,
                            struct rsi_store_thread *slot, uint64_t now, uint32_t weight)
 {
-    uint32_t verdict = t->waiter.record.woken == (uint8_t)(rsi_load_relaxed(&t->waiter.claim) >> 2)
-                           ? rsi_load_relaxed(&slot->verdict)
-                           : ROUSE_VERDICT_NONE;
+    uint8_t number = number_of(t);
+    uint32_t verdict = t->waiter.record.woken == number ? rsi_load_relaxed(&slot->verdict)
+                                                        : ROUSE_VERDICT_NONE;
+    t->waiter.record.counted = number;
     struct rsi_wake_key key = key_of(slot);
     struct rsi_store_wake *wake = rsi_writer_wake_there(writer, &key);
     if (rsi_unlikely(!wake))
@@ -561,7 +568,7 @@ RSI_INLINE uint32_t verdict_of(int result)
 RSI_INLINE void woken(struct rouse_thread *t, struct rsi_store_thread *slot, uint64_t waker_id,
                       uint64_t wake_site, uint32_t verdict, uint64_t now)
 {
-    t->waiter.record.woken = (uint8_t)(rsi_load_relaxed(&t->waiter.claim) >> 2);
+    t->waiter.record.woken = number_of(t);
     rsi_store_relaxed(&slot->waker_id, waker_id);
     rsi_store_relaxed(&slot->wake_site, wake_site);
     rsi_store_relaxed(&slot->verdict, (uint16_t)verdict);
@@ -634,6 +641,8 @@ bool rsi_park_past(struct rouse_thread *self, struct rsi_past *past)
     const struct rsi_store_thread *slot = self->waiter.record.slot;
     if (rsi_likely(rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF) || !slot)
         return false;
+    if (self->waiter.record.counted != number_of(self))
+        return false; /* recording was switched on meanwhile: the slot describes an earlier wait */
     *past = (struct rsi_past){ slot->wait_site, rsi_load_relaxed(&slot->wake_site),
                                slot->object,    slot->waits,
                                slot->kind,      rsi_load_relaxed(&slot->verdict) };

@@ -28,8 +28,8 @@ struct rsi_wait {
     uint8_t kind; /* enum rouse_wait_kind */
     /* Of its times from the last switch until it runs again (sampling.h); 0: they are not timed. */
     uint8_t weight;
-    /* The low bits of the number of its last wait whose end was recorded. */
-    uint8_t woken;
+    /* The low bits of the number of its last wait whose end was recorded, and of the last one that was recorded whole. */
+    uint8_t woken, counted;
     /* Not part of the record: the thread's own note of its debt, valid while RSI_PARK_OWES is set. */
     uint32_t owed;
 };

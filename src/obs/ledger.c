@@ -186,6 +186,7 @@ static void slot_free(struct rsi_writer *writer, struct rsi_store_thread *slot)
     rsi_store_relaxed(&slot->seq, seq + 1);
     __atomic_thread_fence(__ATOMIC_RELEASE); /* as in account.c */
     rsi_store_relaxed(&slot->doing, (uint16_t)RSI_DOES_NOTHING);
+    rsi_store_relaxed(&slot->kind, (uint16_t)ROUSE_WAIT_NONE);
     rsi_store_relaxed(&slot->id, UINT64_C(0));
     if (rsi_likely(is_waitless(slot))) {
         rsi_store_relaxed(&slot->yields, UINT64_C(0));

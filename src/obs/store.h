@@ -195,7 +195,7 @@ struct rsi_store_thread {
     uint64_t waker_id;
     uint64_t id;       /* rouse_thread_id */
     uint64_t useless;  /* waits with the verdict lost-race, false or early */
-    uint64_t yields;   /* rouse_thread_yield calls */
+    uint64_t yields;   /* rouse_thread_yield calls of a user thread */
     uint64_t accepted; /* connections */
     int32_t tid;       /* kernel and foreign threads, else 0 */
     uint16_t verdict;  /* enum rouse_verdict of the last wait */
@@ -205,6 +205,7 @@ struct rsi_store_thread {
 
     /* Time in each state of enum rsi_micro so far, except the current stay in a state. */
     uint64_t ticks[RSI_IN_COUNT];
+    /* The thread that gives the name writes it, without a change of seq: it may be half written. */
     char name[24];
     /*
      * While it waits for a lock: when it arrived, which is before since_tsc if it was woken without acquiring the

@@ -572,6 +572,7 @@ static void *wait_for_a_lock(void *entry)
 static void *see_that_all_is_zero(void *entry)
 {
     const struct rsi_store_thread *own = own_entry();
+    CHECK_EQUAL(own->kind, ROUSE_WAIT_NONE);
     CHECK_EQUAL(own->waits | own->useless | own->yields | own->accepted, 0);
     CHECK_EQUAL(own->object | own->wait_site | own->wake_tsc | own->wake_site | own->waker_id, 0);
     CHECK_EQUAL(own->verdict, ROUSE_VERDICT_NONE);
@@ -605,6 +606,48 @@ static void an_entry_has_nothing_of_the_thread_that_had_it_before(void **state)
     }
 }
 
+/* Of its three waits, the second is not recorded, and the third only in part. */
+static void *judge_waits_that_were_not_recorded(void *unused)
+{
+    const struct rsi_store_thread *own = own_entry();
+    CHECK_EQUAL(rouse_sem_wait(&scene.sem), 0);
+    CHECK_EQUAL(own->verdict, ROUSE_VERDICT_USEFUL);
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
+    CHECK_EQUAL(rouse_sem_wait_until(&scene.sem, rouse_now_ns() + MS), -ETIMEDOUT);
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
+    rsi_park_verdict(rsi_self(), ROUSE_VERDICT_LOST_RACE);
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_OFF), 0);
+    rsi_store_relaxed(&scene.is_open, true);
+    CHECK_EQUAL(rouse_sem_wait(&scene.sem), 0);
+    CHECK_EQUAL(rsi_load_relaxed(&rsi_obs_mode), ROUSE_OBS_COUNTED);
+    rsi_park_verdict(rsi_self(), ROUSE_VERDICT_LOST_RACE);
+    CHECK_EQUAL(own->waits, 1);
+    CHECK_EQUAL(own->useless, 0);
+    CHECK_EQUAL(own->verdict == ROUSE_VERDICT_LOST_RACE, false);
+    return unused;
+}
+
+/* Recording is switched off and on while a thread waits. Its verdict then went to its wait before. */
+static void a_wait_that_was_not_recorded_gives_its_verdict_to_no_other(void **state)
+{
+    (void)state;
+    for (int kind = ROUSE_KIND_USER; kind <= ROUSE_KIND_KERNEL; kind++) {
+        memset(&scene, 0, sizeof scene);
+        struct wakes before = wakes_of(ROUSE_WAIT_SEM, &scene.sem);
+        struct rouse_thread *t =
+            start((enum rouse_kind)kind, judge_waits_that_were_not_recorded, NULL);
+        UNTIL(is_in_wait(t, 0));
+        CHECK_EQUAL(rouse_sem_post(&scene.sem), 0);
+        UNTIL(rsi_load_relaxed(&scene.is_open) && waits(t));
+        CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
+        CHECK_EQUAL(rouse_sem_post(&scene.sem), 0);
+        join(t);
+        struct wakes after = wakes_of(ROUSE_WAIT_SEM, &scene.sem);
+        CHECK_EQUAL(after.count[ROUSE_VERDICT_USEFUL] - before.count[ROUSE_VERDICT_USEFUL], 1);
+        CHECK_EQUAL(after.count[ROUSE_VERDICT_LOST_RACE], before.count[ROUSE_VERDICT_LOST_RACE]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -623,6 +666,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_call_is_counted_when_it_returns),
         cmocka_unit_test(a_name_given_by_another_thread_is_in_the_record),
         cmocka_unit_test(an_entry_has_nothing_of_the_thread_that_had_it_before),
+        cmocka_unit_test(a_wait_that_was_not_recorded_gives_its_verdict_to_no_other),
     };
     const struct program program = {
         .limit_s = 120, .every_number = true, .tests = tests, .test_count = LENGTH(tests)
