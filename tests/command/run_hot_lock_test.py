@@ -68,7 +68,10 @@ class HotLock(Case):
                 own, found = self.scene(kind, *numbers)
                 whole = found["wait_ns"] + found["late_ns"]
                 self.assertLessEqual(whole, own.locked_ns)
-                self.assertGreaterEqual(whole, 0.8 * own.locked_ns - 20 * MS)
+                # Beside other programs a thread is preempted in the call, but not in a wait.
+                preempted = max(0, own.queued_ns - found["late_ns"])
+                least = 0.8 * (own.locked_ns - preempted) - 20 * MS
+                self.assertGreaterEqual(whole, least, f"{own}, {found}")
                 # A woken thread may be preempted before it begins to wait: that is queued too.
                 most = 1.1 * own.queued_ns + found["count"] * DELIVERY_NS + 5 * MS
                 self.assertLessEqual(found["late_ns"], most)
