@@ -56,6 +56,8 @@ class Recorder:
         """Append the current state of the store, and the names of its new sites."""
         image = decode.copy(self.source)
         if self.tracer:
+            if not last:
+                self.tracer.ask()  # wait() does not, if a snapshot takes longer than the interval
             self.tracer.drain()
             image = self.tracer.blanked(image)
         monotonic_ns, realtime_ns = time.monotonic_ns(), time.time_ns()

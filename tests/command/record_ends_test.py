@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,14 @@ from common import COMMAND, FIXTURES, here, next_line, send, start, start_ready
 
 from file_growth import await_recording
 
-from rouse.store import find, recording
+from rouse.store import find, recording, tracer
 
 NAMES = {"holder", "wanter", "sleeper", "runner", "waiter", "listener"}
+
+
+def count(found: recording.Recording) -> int:
+    """Return how many events there are."""
+    return sum(len(entries) for _, _, entries in found.events)
 
 
 class Recorded(unittest.TestCase):
@@ -41,8 +47,7 @@ class Recorded(unittest.TestCase):
         """The file's contents once it has that many snapshots and, for a trace, some events."""
 
         def is_enough(found: recording.Recording) -> bool:
-            has_events = any(len(entries) for _, _, entries in found.events)
-            return found.snapshots >= snapshots and (has_events or not self.words)
+            return found.snapshots >= snapshots and (count(found) > 0 or not self.words)
 
         return await_recording(self.file, is_enough)
 
@@ -99,11 +104,10 @@ class Recorded(unittest.TestCase):
         child = int(next_line(self.program).split()[1])
         self.addCleanup(os.kill, child, signal.SIGKILL)
         before = recording.read(self.file)
-        last = sum(len(entries) for _, _, entries in before.events)
 
         def has_more(found: recording.Recording) -> bool:
-            events = sum(len(entries) for _, _, entries in found.events)
-            return found.snapshots >= before.snapshots + 2 and (not self.words or events > last)
+            has_events = count(found) > count(before) or not self.words
+            return found.snapshots >= before.snapshots + 2 and has_events
 
         await_recording(self.file, has_more)
         self.recorder.send_signal(signal.SIGTERM)
@@ -120,6 +124,13 @@ class Recorded(unittest.TestCase):
 
 class Traced(Recorded):
     words = ("--trace",)
+
+    def test_events_do_not_end_though_no_time_is_left_between_snapshots(self) -> None:
+        """The interval is so short that the recorder never waits."""
+        end = time.monotonic() + 1.5 * tracer.ASKED_NS / 1e9
+        found = await_recording(self.file, lambda _: time.monotonic() > end)
+        last = count(found)
+        await_recording(self.file, lambda found: count(found) > last)
 
 
 if __name__ == "__main__":
