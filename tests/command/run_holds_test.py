@@ -15,6 +15,7 @@ from interposed import LIBRARY, Recorded, Source
 HOLDS = Source("lock_holds")
 KNOWN, label = HOLDS.known, HOLDS.label
 MS = 1_000_000
+TRIES = 5
 FIGURES = ("acquired", "contested", "holds", "hold_ns", "hold_most_ns", "given_up")
 
 
@@ -59,15 +60,19 @@ class Counts(unittest.TestCase):
         self.assertGreaterEqual(row["hold_most_ns"], least)
 
     def test_a_condition_waiter_does_not_hold_the_mutex(self) -> None:
-        found = Scene("paused")
         wait = label("timedwait(&bell")
+        least = KNOWN["PAUSES"] * KNOWN["HOLD_MS"] * MS
+        for _ in range(TRIES):  # who loses its processor before a call waits there for less
+            found = Scene("paused")
+            waited = sum(row["wait_ns"] for row, _ in found.rows("wakes"))
+            if waited >= least:
+                break
         self.assertEqual(
             found.got(), {label("/* once */"): (1, 1), wait: (KNOWN["PAUSES"], KNOWN["PAUSES"])}
         )
         times = [row["hold_ns"] for row in found.places.values()]
-        waited = sum(row["wait_ns"] for row, _ in found.rows("wakes"))
         (lived,) = {row["duration_ns"] for row, _ in found.rows("processes")}
-        self.assertGreaterEqual(waited, KNOWN["PAUSES"] * KNOWN["HOLD_MS"] * MS)
+        self.assertGreaterEqual(waited, least)
         self.assertLessEqual(sum(times) + waited, lived)
 
     def test_a_lock_that_another_thread_unlocked_can_be_held_again(self) -> None:
