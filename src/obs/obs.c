@@ -60,12 +60,8 @@ static int set_mode(uint32_t mode)
         return error;
     if (mode != ROUSE_OBS_OFF && rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_OFF)
         rsi_store_relaxed(&on_since_tsc, rsi_tsc());
-    rsi_store_relaxed(&rsi_obs_mode, mode);
+    rsi_trace_set_mode(mode);
     rsi_sampling_begin_era(); /* workers' last time stamps may be old */
-    rsi_trace_settled();
-    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
-    if (head)
-        rsi_store_relaxed(&head->mode, mode);
     return 0;
 }
 

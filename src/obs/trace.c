@@ -22,8 +22,12 @@
 #define WORKER_PAGES 256u
 #define KERNEL_PAGES 32u
 
-/* The mode before another process requested events. OFF: none requests them. */
+/*
+ * The mode before another process requested events. OFF: none requests them. It and rsi_obs_mode change together, under
+ * the guard: else a trace that ends on one worker while another begins the next one could leave the mode trace for ever.
+ */
 static uint32_t mode_before;
+static uint32_t mode_guard;
 
 static RSI_COLD void make_ring(struct rsi_writer *writer)
 {
@@ -143,34 +147,53 @@ void rouse_mark_record(const char *name, uint64_t id, int is_end)
     errno = error;
 }
 
-/* If the program sets the mode at the same time, its mode wins. */
-static void change_mode(uint32_t from, uint32_t to)
+/* Change the mode, and note the one before if another process requests events, under the guard. */
+static void change_mode_locked(uint32_t mode, uint32_t before)
 {
-    uint32_t mode = from;
-    if (!rsi_cas_relaxed(&rsi_obs_mode, &mode, to))
-        return;
-    rsi_store_relaxed(&mode_before, to == ROUSE_OBS_TRACE ? from : (uint32_t)ROUSE_OBS_OFF);
-    rsi_store_relaxed(&rsi_file_head->mode, to);
+    rsi_store_relaxed(&rsi_obs_mode, mode);
+    rsi_store_relaxed(&mode_before, before);
+    struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
+    if (head)
+        rsi_store_relaxed(&head->mode, mode);
+}
+
+static bool is_to_begin(uint64_t now_ns, uint64_t until_ns)
+{
+    uint32_t mode = rsi_load_relaxed(&rsi_obs_mode);
+    return now_ns < until_ns && mode != ROUSE_OBS_OFF && mode != ROUSE_OBS_TRACE;
+}
+
+static bool is_to_end(uint64_t now_ns, uint64_t until_ns)
+{
+    return now_ns >= until_ns && rsi_load_relaxed(&mode_before) != ROUSE_OBS_OFF;
 }
 
 void rsi_trace_look(uint64_t now_ns)
 {
     const struct rsi_store_head *head = rsi_load_relaxed(&rsi_file_head);
     uint64_t until_ns = head ? rsi_load_relaxed(&head->trace_until_ns) : 0;
-    uint32_t mode = rsi_load_relaxed(&rsi_obs_mode), before = rsi_load_relaxed(&mode_before);
-    if (now_ns < until_ns && mode != ROUSE_OBS_OFF && mode != ROUSE_OBS_TRACE)
-        change_mode(mode, ROUSE_OBS_TRACE);
-    else if (now_ns >= until_ns && before != ROUSE_OBS_OFF)
-        change_mode(ROUSE_OBS_TRACE, before);
+    if (!is_to_begin(now_ns, until_ns) && !is_to_end(now_ns, until_ns))
+        return;
+    /* Not waited for: a signal handler may look while its own thread has the guard. A later look will do. */
+    if (!rsi_guard_try(&mode_guard))
+        return;
+    if (is_to_begin(now_ns, until_ns))
+        change_mode_locked(ROUSE_OBS_TRACE, rsi_obs_mode);
+    else if (is_to_end(now_ns, until_ns))
+        change_mode_locked(mode_before, ROUSE_OBS_OFF);
+    rsi_guard_unlock(&mode_guard);
 }
 
-void rsi_trace_settled(void)
+void rsi_trace_set_mode(uint32_t mode)
 {
-    rsi_store_relaxed(&mode_before, (uint32_t)ROUSE_OBS_OFF);
+    rsi_guard_lock(&mode_guard);
+    change_mode_locked(mode, ROUSE_OBS_OFF);
+    rsi_guard_unlock(&mode_guard);
 }
 
 void rsi_trace_child(void)
 {
+    mode_guard = 0;
     if (mode_before != ROUSE_OBS_OFF)
         rsi_store_relaxed(&rsi_obs_mode, mode_before);
     mode_before = ROUSE_OBS_OFF;

@@ -40,8 +40,8 @@ void rsi_trace_end(struct rsi_writer *writer, const struct rouse_thread *self);
  */
 void rsi_trace_look(uint64_t now_ns);
 
-/* The program itself has set the mode. */
-void rsi_trace_settled(void);
+/* The program sets the mode. This also ends another process's request in this process, for now. */
+void rsi_trace_set_mode(uint32_t mode);
 
 /* Reset, in a child after fork: no process requests its events, and it has no rings. */
 void rsi_trace_child(void);

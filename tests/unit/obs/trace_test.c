@@ -3,6 +3,8 @@
 #include "ledger_read.h"
 #include "obs_test.h"
 
+#include "obs/trace.h"
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -157,6 +159,36 @@ static void another_process_asks_for_a_while(void **state)
     rsi_store_relaxed(&rsi_file_head->trace_until_ns, UINT64_C(0));
 }
 
+#define HOUR (3600 * (uint64_t)1000000000)
+
+/* As if a request ended and another one began, again and again. */
+static void *look_from_both_sides(void *until_ns)
+{
+    for (unsigned i = 0; i < 100000 / SLOWER; i++) {
+        rsi_trace_look(*(const uint64_t *)until_ns);
+        rsi_trace_look(0);
+    }
+    return until_ns;
+}
+
+static void a_trace_that_ends_while_the_next_begins_does_not_last(void **state)
+{
+    (void)state;
+    CHECK_EQUAL(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
+    join(start(ROUSE_KIND_USER, yield_much, (void *)(uintptr_t)ROUNDS));
+    uint64_t until_ns = rouse_now_ns() + HOUR;
+    rsi_store_relaxed(&rsi_file_head->trace_until_ns, until_ns);
+    struct rouse_thread *threads[3];
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        threads[i] = start(ROUSE_KIND_KERNEL, look_from_both_sides, &until_ns);
+    for (size_t i = 0; i < LENGTH(threads); i++)
+        join(threads[i]);
+    rsi_store_relaxed(&rsi_file_head->trace_until_ns, UINT64_C(0));
+    rsi_trace_look(rouse_now_ns());
+    CHECK_EQUAL(rsi_load_relaxed(&rsi_obs_mode), ROUSE_OBS_COUNTED);
+    CHECK_EQUAL(rsi_load_relaxed(&rsi_file_head->mode), ROUSE_OBS_COUNTED);
+}
+
 /* A child has rings of its own, and no process has requested its events. */
 static void a_childs_events_are_its_own(void **state)
 {
@@ -189,6 +221,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_ring_goes_round),
         cmocka_unit_test(no_event_is_written_in_other_modes),
         cmocka_unit_test(another_process_asks_for_a_while),
+        cmocka_unit_test(a_trace_that_ends_while_the_next_begins_does_not_last),
         cmocka_unit_test(a_childs_events_are_its_own),
     };
     const struct program program = {
