@@ -71,7 +71,7 @@ RSI_INLINE bool rsi_park_claim_bare(struct rouse_thread *t, uint64_t ticket, int
 {
     struct rsi_waiter *waiter = rsi_waiter(t);
     uint64_t expected = ticket;
-    /* What t touches first when it runs. The third line has its caller's frame. Arbitrary if the claim is late. */
+    /* t touches these three lines first when it runs. sp is arbitrary if the claim is late. */
     uintptr_t sp = (uintptr_t)rsi_load_relaxed(&waiter->ctx.sp);
     __builtin_prefetch((const void *)sp);
     __builtin_prefetch((const void *)(sp + RSI_CACHE_LINE));
