@@ -148,7 +148,9 @@ static void unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter)
 
 /*
  * Fill one entry from what and wait for its completion. Returns as outcome does, or -ENOBUFS if the ring has no
- * free entry. is_stream: a close, a deadline or a cancel ends the operation.
+ * free entry. is_stream: a close, a deadline or a cancel ends the operation. If the deadline has already passed, the
+ * kernel makes one attempt in the next round: a deadline might end the wait before, and the operation would have to be
+ * stopped.
  */
 static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
                             const struct io_uring_sqe *what, bool is_stream)
@@ -164,9 +166,13 @@ static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
     uint64_t user_data = entry->user_data;
     *entry = *what;
     entry->user_data = user_data;
+    bool is_attempt = is_stream && op->deadline_ns <= rsi_now_coarse_ns();
+    if (is_attempt)
+        entry->msg_flags |= MSG_DONTWAIT;
     inflight.ticket = waiter.ticket = rsi_park_prepare(
         inflight.thread, (enum rouse_wait_kind)op->kind, (const void *)(intptr_t)op->fd, op->site,
-        is_stream ? op->deadline_ns : ROUSE_FOREVER, is_stream ? RSI_PARK_CANCELLABLE : 0);
+        is_stream && !is_attempt ? op->deadline_ns : ROUSE_FOREVER,
+        is_stream ? RSI_PARK_CANCELLABLE : 0);
     if (is_stream && !list(op, &waiter)) {
         *entry = (struct io_uring_sqe){ .opcode = IORING_OP_NOP,
                                         .flags = IOSQE_CQE_SKIP_SUCCESS,
@@ -188,7 +194,7 @@ static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
     long result = outcome(&inflight, waited);
     if (has_past && result >= 0) /* the deadline had passed, but the operation succeeded */
         rsi_park_past_verdict(inflight.thread, &past, ROUSE_VERDICT_USEFUL);
-    return result;
+    return is_attempt && result == -EAGAIN ? -ETIMEDOUT : result;
 }
 
 /* Returns false if the ring has no such operation. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * uring_test.c - failures that only rings can have: running out of buffers, buffers that stay in
- * use, and a worker that does not reap completions.
+ * use, a worker that does not reap completions, and operations that are stopped without need.
  */
 #include "io_test.h"
 
 #include "io/uring/ring.h"
+#include "obs/store.h"
 
 #define STREAMS 96
 #define PIECES 4
@@ -440,6 +441,55 @@ static void completions_overflow(void **state)
         wire_close(amid[i]);
 }
 
+#define SENDERS 16u
+#define ATTEMPTS 2000u
+
+static int paths[SENDERS][2];
+static uint32_t attempts_that_wait, needless_waits;
+
+static void attempt_often(void *unused, unsigned index)
+{
+    const struct rsi_store_thread *slot = rsi_waiter(rsi_self())->record.slot;
+    char bytes[64];
+    (void)unused;
+    for (unsigned i = 0; i < ATTEMPTS / SCALE; i++) {
+        uint64_t before = rsi_load_relaxed(&slot->waits);
+        long sent = rouse_send_until(paths[index][0], "!", 1, 0, 0);
+        uint64_t waits = rsi_load_relaxed(&slot->waits) - before;
+        CHECK(sent == 1 || sent == -ETIMEDOUT);
+        rsi_fetch_add_relaxed(&attempts_that_wait, waits > 0);
+        rsi_fetch_add_relaxed(&needless_waits, waits > 1 ? (uint32_t)waits - 1 : 0);
+        while (i % 16 == 0 && recv(paths[index][1], bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+            ;
+        rouse_thread_yield();
+    }
+    while (rouse_send_until(paths[index][0], bytes, sizeof bytes, 0, 0) > 0)
+        rouse_thread_yield();
+    EQUALS(rouse_send_until(paths[index][0], bytes, sizeof bytes, 0, 0), -ETIMEDOUT);
+}
+
+/*
+ * It is over by the round's end, whether it sent something or not, so it is neither stopped nor waited for again. Only
+ * an attempt that is taken back from a worker without a processor waits again, on another worker.
+ */
+static void an_attempt_to_send_waits_once(void **state)
+{
+    (void)state;
+    static struct crew crew;
+    EQUALS(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
+    rsi_store_relaxed(&attempts_that_wait, 0u);
+    rsi_store_relaxed(&needless_waits, 0u);
+    for (unsigned i = 0; i < SENDERS; i++)
+        wire_open(WIRE_TCP, paths[i]);
+    crew_add_many(&crew, CREW_USER, SENDERS, attempt_often, NULL);
+    crew_join(&crew);
+    uint32_t waited = rsi_load_relaxed(&attempts_that_wait);
+    CHECK(waited > 0);
+    CHECK(rsi_load_relaxed(&needless_waits) * 100 <= waited);
+    for (unsigned i = 0; i < SENDERS; i++)
+        wire_close(paths[i]);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -451,6 +501,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stream_read_to_its_end_is_not_ready),
         cmocka_unit_test(an_attempt_ends_though_the_worker_is_stuck),
         cmocka_unit_test(completions_overflow),
+        cmocka_unit_test(an_attempt_to_send_waits_once),
     };
     CHECK(setenv("ROUSE_IO", "uring", 1) == 0);
     return sync_test_main(argc, argv, tests, LENGTH(tests), NULL, 0);
