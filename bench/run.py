@@ -30,6 +30,7 @@ from tables import (
     servers,
     threads,
     ticks,
+    two_workers,
 )
 from tables.programs import Program
 from tables.render import Table
@@ -101,7 +102,10 @@ SECTIONS: dict[str, Callable[[Measured], Iterator[Table]]] = {
     "accept": lambda run: accept.tables(run.build, run.scale(accept)),
     "fdtable": lambda run: cases.fdtable(run.build, run.scale(select)),
     "steal": lambda run: cases.steal(run.build, run.scale(select)),
-    "http": lambda run: http.tables(run.build, *run.servers(), run.scale(http)),
+    "http": lambda run: chain(
+        http.tables(run.build, *run.servers(), run.scale(http)),
+        two_workers.tables(run.build, run.version, run.scale(http)),
+    ),
     "sweep": lambda run: http.sweep(run.build, run.servers()[0], run.scale(http)),
     "idle": lambda run: idle.tables(run.build, run.servers()[0], run.idle_seconds),
     "memory": lambda run: memory.tables(run.build, run.servers()[0], run.scale(memory)),

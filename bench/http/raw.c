@@ -6,13 +6,17 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 const char *raw_program;
 char *raw_replies;
@@ -55,9 +59,13 @@ unsigned raw_raise_files(void)
     return files.rlim_cur < UINT32_MAX ? (unsigned)files.rlim_cur : UINT32_MAX;
 }
 
-int raw_listen(unsigned port, int flags)
+static bool is_first = true; /* of the processes */
+static unsigned listens_at;
+
+/* Port 0: any free one, which is then in *port. Other sockets of the user may listen there, too. */
+static int open_listener(unsigned *port, int flags)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)*port) };
     socklen_t length = sizeof address;
     const int on = 1;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
@@ -66,13 +74,42 @@ int raw_listen(unsigned port, int flags)
     if (fd < 0)
         raw_die("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* accepted sockets inherit it */
     if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 4096) != 0)
         raw_die("listen");
     getsockname(fd, (struct sockaddr *)&address, &length);
-    printf("%s: serving at http://127.0.0.1:%u/\n", raw_program, ntohs(address.sin_port));
-    fflush(stdout);
+    *port = ntohs(address.sin_port);
     return fd;
+}
+
+int raw_listen(unsigned port, int flags, unsigned loops)
+{
+    const int own = open_listener(&port, flags);
+
+    for (unsigned i = 1; i < loops; i++) {
+        const int other = open_listener(&port, flags);
+        const pid_t pid = fork();
+        if (pid < 0)
+            raw_die("fork");
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            close(own);
+            is_first = false;
+            return other;
+        }
+        close(other);
+    }
+    listens_at = port;
+    return own;
+}
+
+void raw_announce(void)
+{
+    if (!is_first)
+        return;
+    printf("%s: serving at http://127.0.0.1:%u/\n", raw_program, listens_at);
+    fflush(stdout);
 }
 
 unsigned raw_count_requests(struct raw_tail *tail, char *text, size_t bytes)

@@ -29,8 +29,15 @@ void raw_prepare_replies(const char *text);
 /* Raise the descriptor limit as far as allowed. Returns the limit. */
 unsigned raw_raise_files(void);
 
-/* Listen on 127.0.0.1 and print the address. Connections send at once (TCP_NODELAY). */
-int raw_listen(unsigned port, int flags);
+/*
+ * Listen on 127.0.0.1. Connections send at once (TCP_NODELAY). The calling process becomes so
+ * many processes, which end with the first, and each returns with a listener of its own: the kernel distributes the
+ * connections.
+ */
+int raw_listen(unsigned port, int flags, unsigned loops);
+
+/* Print the address, in the first process. */
+void raw_announce(void);
 
 /*
  * Count the blank lines in the bytes read. There must be room for RAW_TAIL bytes before text, for the tail of

@@ -109,7 +109,8 @@ int main(int argc, char **argv)
     raw_program = "bench-raw-epoll";
     raw_raise_files();
     raw_prepare_replies(argv[2]);
-    int listener = raw_listen((unsigned)strtoul(argv[1], NULL, 10), SOCK_NONBLOCK);
+    int listener = raw_listen((unsigned)strtoul(argv[1], NULL, 10), SOCK_NONBLOCK, 1);
+    raw_announce();
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL };
     if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event) != 0)

@@ -2,7 +2,9 @@
 /*
  * raw_uring.c - a minimal HTTP server on io_uring, the lower bound for the others.
  *
- *   bench-raw-uring PORT TEXT      serves TEXT on 127.0.0.1 until it is killed; PORT 0: any free one
+ *   bench-raw-uring PORT TEXT [LOOPS]   serves TEXT on 127.0.0.1 until it is killed; PORT 0: any free one
+ *
+ * LOOPS: so many processes, with a listener each (1).
  *
  * One kernel thread enters the ring and runs its completions. One multishot accept accepts connections into the
  * ring's own table. One multishot receive per connection reads into buffers that the kernel picks from a ring of
@@ -326,16 +328,18 @@ static void serve(void)
 int main(int argc, char **argv)
 {
     raw_program = "bench-raw-uring";
-    if (argc != 3) {
-        fprintf(stderr, "usage: bench-raw-uring PORT TEXT\n");
+    if (argc < 3 || argc > 4) {
+        fprintf(stderr, "usage: bench-raw-uring PORT TEXT [LOOPS]\n");
         return 2;
     }
     const unsigned files = raw_raise_files();
     raw_prepare_replies(argv[2]);
+    listener = raw_listen((unsigned)strtoul(argv[1], NULL, 10), 0,
+                          argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1);
     make_ring();
     make_buffers();
     make_connections(files < CONNECTIONS_MOST ? files : CONNECTIONS_MOST);
-    listener = raw_listen((unsigned)strtoul(argv[1], NULL, 10), 0);
     accept_more();
+    raw_announce();
     serve();
 }

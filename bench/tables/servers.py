@@ -62,9 +62,9 @@ def rouse(build: Path, *options: str) -> Command:
     )
 
 
-def raw(build: Path, name: str) -> Command:
+def raw(build: Path, name: str, *loops: str) -> Command:
     program = str(build / "bench" / name)
-    return lambda _folder: ([program, "0", web_servers.TEXT], 0)
+    return lambda _folder: ([program, "0", web_servers.TEXT, *loops], 0)
 
 
 def nginx(folder: Path) -> tuple[list[str], int]:

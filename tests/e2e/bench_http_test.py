@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,11 +29,11 @@ class NotHereError(Exception):
 
 
 @contextmanager
-def serving(name: str) -> Iterator[int]:
+def serving(name: str, *loops: str) -> Iterator[int]:
     """Start the server and yield its port."""
     program = str(BUILD / "bench" / name)
     with subprocess.Popen(
-        [program, "0", TEXT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [program, "0", TEXT, *loops], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -116,6 +117,12 @@ class Raw:
             self.burst(port, 1000, whole)
 
 
+def listeners(port: int) -> int:
+    rows = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    at = f"0100007F:{port:04X}"
+    return sum(words[1] == at and words[3] == "0A" for words in map(str.split, rows))
+
+
 class Epoll(Raw, unittest.TestCase):
     name = "bench-raw-epoll"
 
@@ -130,6 +137,17 @@ class Uring(Raw, unittest.TestCase):
                 pass
         except NotHereError as reason:
             self.skipTest(str(reason))
+
+    def test_several_loops_listen_and_end_together(self) -> None:
+        with serving(self.name, "3") as port:
+            assert listeners(port) == 3
+            whole = answer(port)
+            for _ in range(100):
+                assert answer(port) == whole
+        end = time.monotonic() + 30
+        while listeners(port) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert listeners(port) == 0
 
 
 if __name__ == "__main__":

@@ -200,6 +200,9 @@ class Run(unittest.TestCase):
                 f"{user}, io_uring, recording off",
             ):
                 self.assertIn(ring, done.stdout)
+        self.assertIn("two raw io_uring loops", done.stdout)
+        for row in rows(done.stdout, "HTTP: 100 connections, two workers"):
+            self.assertRegex(row[1], r"^[\d,.]+$", done.stdout)
         idle = {row[0]: row[1:] for row in rows(done.stdout, "An idle server")}
         self.assertIn(idle[f"{user}, epoll"], (["0", "0"], ["-", "0"]))
 
