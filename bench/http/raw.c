@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -59,11 +60,14 @@ unsigned raw_raise_files(void)
     return files.rlim_cur < UINT32_MAX ? (unsigned)files.rlim_cur : UINT32_MAX;
 }
 
-static bool is_first = true; /* of the processes */
-static unsigned listens_at;
+#define LOOPS_MOST 64
 
-/* Port 0: any free one, which is then in *port. Other sockets of the user may listen there, too. */
-static int open_listener(unsigned *port, int flags)
+static bool is_first_process = true;
+static unsigned listens_at, others;
+static int ready[2] = { -1, -1 }; /* each other process writes a byte once it serves */
+
+/* Port 0: any free one, which is then in *port. is_shared: other sockets of the user may listen there (SO_REUSEPORT). */
+static int open_listener(unsigned *port, int flags, bool is_shared)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)*port) };
     socklen_t length = sizeof address;
@@ -74,7 +78,8 @@ static int open_listener(unsigned *port, int flags)
     if (fd < 0)
         raw_die("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+    if (is_shared)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* accepted sockets inherit it */
     if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 4096) != 0)
         raw_die("listen");
@@ -85,29 +90,51 @@ static int open_listener(unsigned *port, int flags)
 
 int raw_listen(unsigned port, int flags, unsigned loops)
 {
-    const int own = open_listener(&port, flags);
+    const int own = open_listener(&port, flags, loops > 1);
+    const pid_t parent = getpid();
 
+    if (loops < 1 || loops > LOOPS_MOST) {
+        errno = EINVAL;
+        raw_die("loops");
+    }
+    if (pipe2(ready, O_CLOEXEC) != 0)
+        raw_die("pipe");
     for (unsigned i = 1; i < loops; i++) {
-        const int other = open_listener(&port, flags);
+        const int other = open_listener(&port, flags, true);
         const pid_t pid = fork();
         if (pid < 0)
             raw_die("fork");
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (getppid() != parent)
+                _exit(0);
             close(own);
-            is_first = false;
+            close(ready[0]);
+            is_first_process = false;
             return other;
         }
         close(other);
     }
+    close(ready[1]);
     listens_at = port;
+    others = loops - 1;
     return own;
 }
 
 void raw_announce(void)
 {
-    if (!is_first)
+    char byte = 0;
+
+    if (!is_first_process) {
+        if (write(ready[1], &byte, 1) != 1)
+            raw_die("write");
+        close(ready[1]);
         return;
+    }
+    for (; others > 0; others--)
+        if (read(ready[0], &byte, 1) != 1)
+            raw_die("another loop has ended");
+    close(ready[0]);
     printf("%s: serving at http://127.0.0.1:%u/\n", raw_program, listens_at);
     fflush(stdout);
 }

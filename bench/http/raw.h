@@ -30,13 +30,12 @@ void raw_prepare_replies(const char *text);
 unsigned raw_raise_files(void);
 
 /*
- * Listen on 127.0.0.1. Connections send at once (TCP_NODELAY). The calling process becomes so
- * many processes, which end with the first, and each returns with a listener of its own: the kernel distributes the
- * connections.
+ * Listen on 127.0.0.1. Connections send at once (TCP_NODELAY). The calling process becomes `loops` processes. Each
+ * returns with a listener of its own, and the kernel distributes the connections. All end with the first one.
  */
 int raw_listen(unsigned port, int flags, unsigned loops);
 
-/* Print the address, in the first process. */
+/* Each process calls this when it serves. The first waits for the others and prints the address. */
 void raw_announce(void);
 
 /*

@@ -4,7 +4,7 @@
  *
  *   bench-raw-uring PORT TEXT [LOOPS]   serves TEXT on 127.0.0.1 until it is killed; PORT 0: any free one
  *
- * LOOPS: so many processes, with a listener each (1).
+ * LOOPS processes serve, with a listener each (default 1).
  *
  * One kernel thread enters the ring and runs its completions. One multishot accept accepts connections into the
  * ring's own table. One multishot receive per connection reads into buffers that the kernel picks from a ring of

@@ -70,12 +70,12 @@ static RSI_COLD bool file_open(void)
         else if (!error && *reason)
             rsi_report("%s", reason);
         if (!opening.is_refused) {
-            rsi_store_relaxed(&rsi_file_head->mode, rsi_load_relaxed(&rsi_obs_mode));
+            rsi_trace_publish_mode();
             atexit(rsi_file_end);
         }
     }
     if (opening.is_refused)
-        rsi_store_relaxed(&rsi_obs_mode, (uint32_t)ROUSE_OBS_OFF);
+        rsi_trace_set_mode(ROUSE_OBS_OFF);
     pthread_mutex_unlock(&opening.mutex);
     return !opening.is_refused;
 }

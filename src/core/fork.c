@@ -12,6 +12,7 @@
  * such as the workers' queues, is made anew.
  */
 #include "core/core.h"
+#include "obs/trace.h"
 
 static void on_prepare(void)
 {
@@ -19,10 +20,12 @@ static void on_prepare(void)
     rsi_blocking_fork_prepare();
     rsi_block_fork_prepare();
     rsi_keys_fork_prepare();
+    rsi_trace_fork_prepare();
 }
 
 static void on_parent(void)
 {
+    rsi_trace_fork_parent();
     rsi_keys_fork_parent();
     rsi_block_fork_parent();
     rsi_blocking_fork_parent();

@@ -71,7 +71,10 @@ RSI_INLINE bool rsi_park_claim_bare(struct rouse_thread *t, uint64_t ticket, int
 {
     struct rsi_waiter *waiter = rsi_waiter(t);
     uint64_t expected = ticket;
-    /* t touches these three lines first when it runs. sp is arbitrary if the claim is late. */
+    /*
+     * The three lines from sp up are what t touches first when it runs: its frame in the library, and its caller's.
+     * (rsi_queue_fetch fetches two: more gained nothing there.) sp is arbitrary if the claim is late.
+     */
     uintptr_t sp = (uintptr_t)rsi_load_relaxed(&waiter->ctx.sp);
     __builtin_prefetch((const void *)sp);
     __builtin_prefetch((const void *)(sp + RSI_CACHE_LINE));

@@ -147,10 +147,11 @@ void rouse_mark_record(const char *name, uint64_t id, int is_end)
     errno = error;
 }
 
-/* Change the mode, and note the one before if another process requests events, under the guard. */
+/* Change the mode, under the guard. before: the one to return to when a request ends; OFF: none has begun. */
 static void change_mode_locked(uint32_t mode, uint32_t before)
 {
     rsi_store_relaxed(&rsi_obs_mode, mode);
+    rsi_test_delay();
     rsi_store_relaxed(&mode_before, before);
     struct rsi_store_head *head = rsi_load_acquire(&rsi_file_head); /* pairs with rsi_file_open */
     if (head)
@@ -188,6 +189,23 @@ void rsi_trace_set_mode(uint32_t mode)
 {
     rsi_guard_lock(&mode_guard);
     change_mode_locked(mode, ROUSE_OBS_OFF);
+    rsi_guard_unlock(&mode_guard);
+}
+
+void rsi_trace_publish_mode(void)
+{
+    rsi_guard_lock(&mode_guard);
+    change_mode_locked(rsi_obs_mode, mode_before);
+    rsi_guard_unlock(&mode_guard);
+}
+
+void rsi_trace_fork_prepare(void)
+{
+    rsi_guard_lock(&mode_guard);
+}
+
+void rsi_trace_fork_parent(void)
+{
     rsi_guard_unlock(&mode_guard);
 }
 

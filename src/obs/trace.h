@@ -40,8 +40,14 @@ void rsi_trace_end(struct rsi_writer *writer, const struct rouse_thread *self);
  */
 void rsi_trace_look(uint64_t now_ns);
 
-/* The program sets the mode. This also ends another process's request in this process, for now. */
+/* The program sets the mode. If another process still requests events, the next look begins a trace again. */
 void rsi_trace_set_mode(uint32_t mode);
+
+/* Write the mode to the file, which has just been created. */
+void rsi_trace_publish_mode(void);
+
+void rsi_trace_fork_prepare(void);
+void rsi_trace_fork_parent(void);
 
 /* Reset, in a child after fork: no process requests its events, and it has no rings. */
 void rsi_trace_child(void);

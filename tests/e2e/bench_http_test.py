@@ -144,6 +144,7 @@ class Uring(Raw, unittest.TestCase):
             whole = answer(port)
             for _ in range(100):
                 assert answer(port) == whole
+            assert listeners(port) == 3
         end = time.monotonic() + 30
         while listeners(port) and time.monotonic() < end:
             time.sleep(0.01)

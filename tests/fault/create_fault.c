@@ -171,7 +171,7 @@ static void live_twice(void)
     join(create(ROUSE_KIND_USER, 0, live, &error_returns),
          &error_returns);        /* as if no error had occurred */
     UNTIL(blocks_in_use() == 1); /* main's */
-    /* A spare worker, which the monitor adds beside a stuck one, ends again. */
+    /* The monitor may have added a spare worker beside a stuck one, which may have ended again. */
     UNTIL(kernel_threads() ==
           1 + rsi_worker_live_count() + rsi_helper_count() + rsi_monitor_threads());
 }

@@ -19,7 +19,8 @@ struct rsi_inflight {
     int32_t result;
     uint32_t state;
     struct rsi_fd_ref ref;
-    bool is_void; /* not submitted, because its descriptor was closed first */
+    bool is_void;    /* not submitted, because its descriptor was closed first */
+    bool is_attempt; /* its deadline had passed before: it does not wait in the kernel */
     /*
      * While STOPPING these two belong to the ring's worker (before, to the thread). The thread waits until is_over
      * is true and is_asked is false.
@@ -120,6 +121,8 @@ static void stop(struct rsi_inflight *inflight, const struct rsi_io_op *op)
 static long outcome(const struct rsi_inflight *inflight, int waited)
 {
     long result = inflight->is_void ? -EBADF : inflight->result;
+    if (inflight->is_attempt && result == -EAGAIN)
+        return waited < 0 ? waited : -ETIMEDOUT;
     if (result == -ECANCELED || result == -EINTR)
         return waited < 0 ? waited : -EINTR;
     if (waited == -ECANCELED)
@@ -148,14 +151,17 @@ static void unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter)
 
 /*
  * Fill one entry from what and wait for its completion. Returns as outcome does, or -ENOBUFS if the ring has no
- * free entry. is_stream: a close, a deadline or a cancel ends the operation. If the deadline has already passed, the
- * kernel makes one attempt in the next round: a deadline might end the wait before, and the operation would have to be
- * stopped.
+ * free entry. is_stream: a close, a deadline or a cancel ends the operation.
+ *
+ * If the deadline has already passed, the kernel is not to wait (MSG_DONTWAIT), and the thread waits without a deadline: the
+ * next round completes the operation either way. With one the thread would wake before the round, and would have to
+ * stop the operation.
  */
 static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
                             const struct io_uring_sqe *what, bool is_stream)
 {
     struct rsi_inflight inflight = { .ring = ring, .thread = rsi_self(), .ref = op->ref };
+    inflight.is_attempt = is_stream && op->deadline_ns <= rsi_now_coarse_ns();
     struct rsi_fd_waiter waiter = { .thread = inflight.thread, .kind = RSI_FD_WATCHER };
     rsi_ring_enter(ring);
     struct io_uring_sqe *entry = rsi_ring_entry(ring, &inflight, RSI_RING_INFLIGHT);
@@ -166,12 +172,11 @@ static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
     uint64_t user_data = entry->user_data;
     *entry = *what;
     entry->user_data = user_data;
-    bool is_attempt = is_stream && op->deadline_ns <= rsi_now_coarse_ns();
-    if (is_attempt)
+    if (inflight.is_attempt)
         entry->msg_flags |= MSG_DONTWAIT;
     inflight.ticket = waiter.ticket = rsi_park_prepare(
         inflight.thread, (enum rouse_wait_kind)op->kind, (const void *)(intptr_t)op->fd, op->site,
-        is_stream && !is_attempt ? op->deadline_ns : ROUSE_FOREVER,
+        is_stream && !inflight.is_attempt ? op->deadline_ns : ROUSE_FOREVER,
         is_stream ? RSI_PARK_CANCELLABLE : 0);
     if (is_stream && !list(op, &waiter)) {
         *entry = (struct io_uring_sqe){ .opcode = IORING_OP_NOP,
@@ -192,9 +197,11 @@ static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
     if (is_stream)
         unlist(op, &waiter);
     long result = outcome(&inflight, waited);
-    if (has_past && result >= 0) /* the deadline had passed, but the operation succeeded */
+    if (has_past && result >= 0) /* the wait ended early, but the operation succeeded */
         rsi_park_past_verdict(inflight.thread, &past, ROUSE_VERDICT_USEFUL);
-    return is_attempt && result == -EAGAIN ? -ETIMEDOUT : result;
+    if (rsi_unlikely(result == -ETIMEDOUT && waited == 0)) /* the end of a failed attempt */
+        rsi_park_verdict(inflight.thread, ROUSE_VERDICT_TIMEOUT);
+    return result;
 }
 
 /* Returns false if the ring has no such operation. */

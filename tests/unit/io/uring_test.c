@@ -445,16 +445,18 @@ static void completions_overflow(void **state)
 #define ATTEMPTS 2000u
 
 static int paths[SENDERS][2];
-static uint32_t attempts_that_wait, needless_waits;
+static uint32_t attempts_that_wait, needless_waits, timeouts, wrong_verdicts;
 
 static void attempt_often(void *unused, unsigned index)
 {
     const struct rsi_store_thread *slot = rsi_waiter(rsi_self())->record.slot;
-    char bytes[64];
+    char bytes[64] = { 0 };
+    long sent;
     (void)unused;
+    CHECK(slot);
     for (unsigned i = 0; i < ATTEMPTS / SCALE; i++) {
         uint64_t before = rsi_load_relaxed(&slot->waits);
-        long sent = rouse_send_until(paths[index][0], "!", 1, 0, 0);
+        sent = rouse_send_until(paths[index][0], "!", 1, 0, 0);
         uint64_t waits = rsi_load_relaxed(&slot->waits) - before;
         CHECK(sent == 1 || sent == -ETIMEDOUT);
         rsi_fetch_add_relaxed(&attempts_that_wait, waits > 0);
@@ -463,9 +465,34 @@ static void attempt_often(void *unused, unsigned index)
             ;
         rouse_thread_yield();
     }
-    while (rouse_send_until(paths[index][0], bytes, sizeof bytes, 0, 0) > 0)
+    do {
         rouse_thread_yield();
-    EQUALS(rouse_send_until(paths[index][0], bytes, sizeof bytes, 0, 0), -ETIMEDOUT);
+        sent = rouse_send_until(paths[index][0], bytes, sizeof bytes, 0, 0);
+    } while (sent > 0);
+    EQUALS(sent, -ETIMEDOUT);
+}
+
+/* On a connection that is full. */
+static void attempt_in_vain(void *unused, unsigned index)
+{
+    const struct rsi_store_thread *slot = rsi_waiter(rsi_self())->record.slot;
+    (void)unused;
+    for (unsigned i = 0; i < ATTEMPTS / 10 / SCALE; i++) {
+        uint64_t before = rsi_load_relaxed(&slot->waits);
+        long sent = rouse_send_until(paths[index][0], "!", 1, 0, 0);
+        struct rouse_wait_record last;
+        CHECK(sent == 1 || sent == -ETIMEDOUT);
+        rouse_obs_last_wait(&last);
+        if (sent == -ETIMEDOUT && rsi_load_relaxed(&slot->waits) == before + 1)
+            rsi_fetch_add_relaxed(
+                last.verdict == ROUSE_VERDICT_TIMEOUT ? &timeouts : &wrong_verdicts, 1u);
+        rouse_thread_yield();
+        EQUALS(rouse_thread_cancel(rsi_self()), 0);
+        sent = rouse_send_until(paths[index][0], "!", 1, 0, 0);
+        CHECK(sent == -ECANCELED || (sent == 1 && rouse_thread_cancel_pending()));
+        while (rouse_thread_cancel_pending())
+            (void)rouse_sleep(1);
+    }
 }
 
 /*
@@ -479,13 +506,22 @@ static void an_attempt_to_send_waits_once(void **state)
     EQUALS(rouse_obs_set_mode(ROUSE_OBS_COUNTED), 0);
     rsi_store_relaxed(&attempts_that_wait, 0u);
     rsi_store_relaxed(&needless_waits, 0u);
-    for (unsigned i = 0; i < SENDERS; i++)
+    rsi_store_relaxed(&timeouts, 0u);
+    rsi_store_relaxed(&wrong_verdicts, 0u);
+    for (unsigned i = 0; i < SENDERS; i++) {
         wire_open(WIRE_TCP, paths[i]);
+        set_buffers(paths[i][0], 4096);
+        set_buffers(paths[i][1], 4096);
+    }
     crew_add_many(&crew, CREW_USER, SENDERS, attempt_often, NULL);
     crew_join(&crew);
     uint32_t waited = rsi_load_relaxed(&attempts_that_wait);
     CHECK(waited > 0);
-    CHECK(rsi_load_relaxed(&needless_waits) * 100 <= waited);
+    CHECK(rsi_load_relaxed(&needless_waits) * 20 <= waited);
+    crew_add_many(&crew, CREW_USER, SENDERS, attempt_in_vain, NULL);
+    crew_join(&crew);
+    CHECK(rsi_load_relaxed(&wrong_verdicts) * 20 <= rsi_load_relaxed(&timeouts));
+    CHECK(rsi_load_relaxed(&timeouts) > 0);
     for (unsigned i = 0; i < SENDERS; i++)
         wire_close(paths[i]);
 }
