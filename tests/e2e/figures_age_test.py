@@ -54,6 +54,11 @@ ELSEWHERE = {
     "c11cd2b": "a comment",
     "02648fe": "a switch, a creation and an end of a recorded thread are as fast or faster",
     "0d55da2": "one byte more in a line that a wait writes, and one store at a thread's end",
+    "45a21f0": "a cold thread wakes up faster; no page but benchmarks.md, which has it, has many",
+    "89b2450": "changes of the mode",
+    "f19ced5": "a comment",
+    "b68f831": "sends with a deadline that has passed; the others, and select, are as before",
+    "ff7a902": "an attempt to send that fails, and changes of the mode; benchmarks.md has neither",
     "2811cbd": "the place of fields in a thread's record; an operation stores as many words",
 }
 
