@@ -132,8 +132,10 @@ void raw_announce(void)
         return;
     }
     for (; others > 0; others--)
-        if (read(ready[0], &byte, 1) != 1)
-            raw_die("another loop has ended");
+        if (read(ready[0], &byte, 1) != 1) {
+            errno = ECHILD;
+            raw_die("another loop");
+        }
     close(ready[0]);
     printf("%s: serving at http://127.0.0.1:%u/\n", raw_program, listens_at);
     fflush(stdout);

@@ -58,7 +58,10 @@ def all_servers(build: Path, version: str) -> list[Server]:
 
 def cpu_us(pids: Sequence[int]) -> float:
     """The CPU time of all threads of the processes, by the clock that clock_getcpuclockid gives."""
-    return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids) / 1000
+    try:
+        return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids) / 1000
+    except OSError:
+        raise ServerError("a process of the server has ended") from None
 
 
 def run_clients(command: Sequence[str]) -> list[dict[str, Any]]:

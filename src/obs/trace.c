@@ -22,12 +22,15 @@
 #define WORKER_PAGES 256u
 #define KERNEL_PAGES 32u
 
+#define FORK_TRIES 1000u
+
 /*
  * The mode before another process requested events. OFF: none requests them. It and rsi_obs_mode change together, under
  * the guard: else a trace that ends on one worker while another begins the next one could leave the mode trace for ever.
  */
 static uint32_t mode_before;
 static uint32_t mode_guard;
+static bool is_held_over_fork; /* under the runtime's lock */
 
 static RSI_COLD void make_ring(struct rsi_writer *writer)
 {
@@ -199,14 +202,21 @@ void rsi_trace_publish_mode(void)
     rsi_guard_unlock(&mode_guard);
 }
 
+/* Not for ever: a signal handler may fork while its own thread has the guard. */
 void rsi_trace_fork_prepare(void)
 {
-    rsi_guard_lock(&mode_guard);
+    is_held_over_fork = false;
+    for (unsigned i = 0; i < FORK_TRIES && !is_held_over_fork; i++) {
+        is_held_over_fork = rsi_guard_try(&mode_guard);
+        if (!is_held_over_fork)
+            rsi_syscall0(SYS_sched_yield);
+    }
 }
 
 void rsi_trace_fork_parent(void)
 {
-    rsi_guard_unlock(&mode_guard);
+    if (is_held_over_fork)
+        rsi_guard_unlock(&mode_guard);
 }
 
 void rsi_trace_child(void)

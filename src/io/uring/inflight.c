@@ -117,11 +117,17 @@ static void stop(struct rsi_inflight *inflight, const struct rsi_io_op *op)
     (void)rsi_park_commit(self, inflight->last_ticket);
 }
 
+/* Whether it was an attempt that transferred nothing. */
+static bool has_failed(const struct rsi_inflight *inflight)
+{
+    return inflight->is_attempt && !inflight->is_void && inflight->result == -EAGAIN;
+}
+
 /* The result for the caller. waited is how the first wait ended. */
 static long outcome(const struct rsi_inflight *inflight, int waited)
 {
     long result = inflight->is_void ? -EBADF : inflight->result;
-    if (inflight->is_attempt && result == -EAGAIN)
+    if (has_failed(inflight))
         return waited < 0 ? waited : -ETIMEDOUT;
     if (result == -ECANCELED || result == -EINTR)
         return waited < 0 ? waited : -EINTR;
@@ -199,7 +205,7 @@ static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
     long result = outcome(&inflight, waited);
     if (has_past && result >= 0) /* the wait ended early, but the operation succeeded */
         rsi_park_past_verdict(inflight.thread, &past, ROUSE_VERDICT_USEFUL);
-    if (rsi_unlikely(result == -ETIMEDOUT && waited == 0)) /* the end of a failed attempt */
+    if (rsi_unlikely(has_failed(&inflight) && waited == 0))
         rsi_park_verdict(inflight.thread, ROUSE_VERDICT_TIMEOUT);
     return result;
 }

@@ -6,7 +6,7 @@
  * reported its end. A deadline, a cancel or a close ends the wait but not the operation: the thread then asks
  * the kernel to stop it and waits a second time, only for the acknowledgement. If the operation succeeded
  * anyway, its result is returned, and a pending cancel is kept for the next call. An operation whose deadline has
- * passed before is an attempt: it does not wait in the kernel, and so ends without being stopped.
+ * passed before is an attempt: it does not wait in the kernel, so its deadline never stops it.
  *
  * state:
  *   PENDING  -> DONE      by the completion

@@ -185,8 +185,9 @@ static void a_trace_that_ends_while_the_next_begins_does_not_last(void **state)
         join(threads[i]);
     rsi_store_relaxed(&rsi_file_head->trace_until_ns, UINT64_C(0));
     /* A worker may still have seen the request. */
-    UNTIL((rsi_trace_look(rouse_now_ns()), rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_COUNTED));
-    UNTIL(rsi_load_relaxed(&rsi_file_head->mode) == ROUSE_OBS_COUNTED);
+    UNTIL((rsi_trace_look(rouse_now_ns()),
+           rsi_load_relaxed(&rsi_obs_mode) == ROUSE_OBS_COUNTED &&
+               rsi_load_relaxed(&rsi_file_head->mode) == ROUSE_OBS_COUNTED));
 }
 
 /* A child has rings of its own, and no process has requested its events. */
