@@ -159,9 +159,9 @@ static void unlist(const struct rsi_io_op *op, struct rsi_fd_waiter *waiter)
  * Fill one entry from what and wait for its completion. Returns as outcome does, or -ENOBUFS if the ring has no
  * free entry. is_stream: a close, a deadline or a cancel ends the operation.
  *
- * If the deadline has already passed, the kernel is not to wait (MSG_DONTWAIT), and the thread waits without a deadline: the
- * next round completes the operation either way. With one the thread would wake before the round, and would have to
- * stop the operation.
+ * If the deadline has already passed, the kernel is not to wait (MSG_DONTWAIT), and the thread waits without a
+ * deadline: the next round completes the operation in any case. A thread with that deadline would wake before the
+ * round, and would have to stop the operation.
  */
 static long submit_and_wait(struct rsi_ring *ring, const struct rsi_io_op *op,
                             const struct io_uring_sqe *what, bool is_stream)
