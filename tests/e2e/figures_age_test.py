@@ -60,6 +60,7 @@ ELSEWHERE = {
     "b68f831": "sends with a deadline that has passed; the others, and select, are as before",
     "ff7a902": "an attempt to send that fails, and changes of the mode; benchmarks.md has neither",
     "89d096f": "the same, and a fork",
+    "408fb90": "a comment",
     "2811cbd": "the place of fields in a thread's record; an operation stores as many words",
 }
 
